@@ -3,7 +3,7 @@
 Four models of the same rows: logistic regression and gradient boosting of scikit-learn, a small network
 trained by WRM, and one whose training is certified. Each is asked three questions: how often does it err on
 2015; how often on the years that came; and how often in the worst case within ρ of 2015, where ρ is small,
-or the most that the years may have moved by the estimate of ``certus shift``. Seconds are the processor's.
+or the most that the years may have moved by the estimate of ``certus distance``. Seconds are the processor's.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ import multiprocessing
 from collections.abc import Callable
 from multiprocessing.context import ForkServerProcess
 
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from certus.cli.app import app
 from certus.datasets import load

@@ -45,14 +45,14 @@ $certus certify own --model own.py:Own --epsilon 0.1 --balls 0 --refine 0
 $certus attack run --epsilon 0.1 --steps 3
 $certus compare run other --epsilon 0.1 --steps 3
 $certus verify run/certificate/certificate.json
-$certus bound run --samples 16
+$certus smoothness run --samples 16
 $certus runs .
 $certus data list
 awk 'BEGIN { print "a,b,y"; for (i = 0; i < 60; i++) print i % 7 ",t" i % 3 "," i % 2 }' > table.csv
 $certus train csv:table.csv --target y --rho 0.1 --epochs 2 -o table
 $certus predict table table.csv --reach 0.1 -o said.csv
-$certus features table --samples 10
-$certus whatif table --feature a --by 0.1 --samples 10
+$certus sensitivity table --samples 10
+$certus sensitivity table --feature a --by 0.1 --samples 10
 $certus export run -o run.pt2
 if $certus report run -o page.html 2> refused; then exit 1; fi
 grep "pip install 'certus\[report\]'" refused
@@ -62,7 +62,7 @@ $pip install -c "$root/$constraints" "$(ls "$environment"/wheel/certus-*.whl)[$e
 "$environment/bin/python" -m pip freeze | grep -v '^certus '
 $certus attack run --epsilon 0.1 --steps 3 --plot curve.png
 $certus report run -o page.html --samples 20
-$certus shift csv:table.csv@test csv:table.csv@train --label-price 1
+$certus distance csv:table.csv@test csv:table.csv@train --label-price 1
 $certus train wine --method erm --epochs 2 --tensorboard curves -o watched
 ls curves/watched/events.*
 "$environment/bin/python" - <<'CODE'

@@ -54,14 +54,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_bound(folder: Path) -> None:
-    done = certus("bound", "run", "--model", "mine.py:build", "--samples", "16", folder=folder)
+    done = certus("smoothness", "run", "--model", "mine.py:build", "--samples", "16", folder=folder)
     assert done.returncode == 0, done.stderr
     words = " ".join(done.stdout.split())
     assert "L+ (assumed)" in words
     assert "(assumed), in the norm of SquaredL2()" in words
     assert f"Assumed: {NAME}. If that holds: Proven for the real-valued network" in words
     assert "(proven)" not in words
-    done = certus("bound", "run", "--model", "mine.py:build", "--samples", "16", "--json", folder=folder)
+    done = certus("smoothness", "run", "--model", "mine.py:build", "--samples", "16", "--json", folder=folder)
     content = json.loads(done.stdout)
     assert (content["evidence"], content["assumptions"]) == ("assumed", [NAME])
 
@@ -88,7 +88,7 @@ def test_a_wrong_rule_is_refused_in_one_line(folder: Path) -> None:
     about = json.loads((run / "run.json").read_text())
     (run / "run.json").write_text(json.dumps(add_checksum(about | _as_built_by(folder / "wrong.py", about))))
     try:
-        done = certus("bound", "run", "--model", "wrong.py:build", "--samples", "16", folder=folder)
+        done = certus("smoothness", "run", "--model", "wrong.py:build", "--samples", "16", folder=folder)
         refused(done, "The rule of Wave (layer 2) is refuted: it claims the output")
     finally:
         (run / "run.json").write_text(json.dumps(about))
@@ -100,6 +100,6 @@ def _as_built_by(file: Path, about: dict[str, object]) -> dict[str, object]:
 
 def test_curvature_above_the_bound_is_an_alarm(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SmoothnessBound, "curvature", property(lambda bound: 1e-9))
-    done = certus("bound", "run", "--model", "mine.py:build", "--samples", "16", folder=folder)
-    refused(done, "at some input, and by at most 1e-09 at all. The bound rests on the")
+    done = certus("smoothness", "run", "--model", "mine.py:build", "--samples", "16", folder=folder)
+    refused(done, "at some input, and at most 1e-09 at all. The bound rests on the")
     assert f"It assumes {NAME}" in done.stderr

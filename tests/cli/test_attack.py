@@ -216,8 +216,8 @@ REFUSED = {
     "no run": (["attack", "nothing", "--epsilon", "1"], "nothing is no run directory"),
     "budget of erm": (["attack", "wrm", "--epsilon", "from:erm"], "`erm` must be a run of wrm"),
     "regression": (["attack", "numbers", "--nearest"], "`targets` must be (batch,) int64 labels"),
-    "single": (["compare", "wrm", "--epsilon", "1"], "`RUNS` must be two or more, each once; got wrm."),
-    "twice": (["compare", "wrm", "wrm", "--epsilon", "1"], "each once; got wrm, wrm."),
+    "single": (["compare", "wrm", "--epsilon", "1"], "`RUNS` must be two or more; got wrm."),
+    "twice": (["compare", "wrm", "wrm", "--epsilon", "1"], "named once each; got wrm, wrm."),
     "gamma of pgd": (
         ["attack", "wrm", "--epsilon", "1", "--gamma", "1"],
         "`--gamma` must be left out for pgd",

@@ -234,7 +234,7 @@ def test_what_is_refused(folder: Path) -> None:
     refused(done, "`--confidence` must lie in [0.5, 1); got 1.0")
     refused(certus("verify", "run/run.json", folder=folder), "no certificate")
     refused(
-        certus("shift", "digits@dev", "digits@test", folder=folder), "one of train, calibration, test, all"
+        certus("distance", "digits@dev", "digits@test", folder=folder), "one of train, calibration, test, all"
     )
     model = torch.nn.Sequential(torch.nn.Linear(2, 1))
     with pytest.raises(ArgumentError, match="`clip` must be given for a regression with `confidence`"):
@@ -247,7 +247,7 @@ def test_a_shift_out_of_the_domain_is_no_case_of_the_certificate(folder: Path) -
     np.savez(folder / "bright.npz", inputs=images, targets=data.targets[:60].numpy())
     refused(
         certus(
-            *("shift", "digits@test", "npz:bright.npz@all", "--run", "run", "--samples", "20"),
+            *("distance", "digits@test", "npz:bright.npz@all", "--run", "run", "--samples", "20"),
             *("--label-price", "1"),
             folder=folder,
         ),
@@ -256,10 +256,10 @@ def test_a_shift_out_of_the_domain_is_no_case_of_the_certificate(folder: Path) -
 
 
 def test_shift_between_halves_of_the_digits(folder: Path) -> None:
-    done = certus("shift", "digits@test", "digits@calibration", "--samples", "60", folder=folder)
+    done = certus("distance", "digits@test", "digits@calibration", "--samples", "60", folder=folder)
     assert "infinitely far apart" in done.stdout
     done = certus(
-        "shift",
+        "distance",
         "digits@test",
         "digits@calibration",
         "--samples",
@@ -270,8 +270,8 @@ def test_shift_between_halves_of_the_digits(folder: Path) -> None:
         folder=folder,
     )
     found = json.loads(done.stdout)
-    assert 0 < found["shift"]["low"] <= found["shift"]["high"]
-    assert found["shift"]["exact"]
+    assert 0 < found["distance"]["low"] <= found["distance"]["high"]
+    assert found["distance"]["exact"]
 
 
 def test_fail_above(tmp_path: Path) -> None:

@@ -114,13 +114,13 @@ def test_json_and_the_table_of_runs(trained: Path, tmp_path: Path) -> None:
 
 
 def test_the_bound_of_a_run(trained: Path, drawn: list[Figure]) -> None:
-    done = certus("bound", "runs/robust", "--samples", "20", folder=trained)
+    done = certus("smoothness", "runs/robust", "--samples", "20", folder=trained)
     assert done.returncode == 0, done.stderr
     assert "sum rule" in done.stdout
     assert "sampled on test data (estimated)" in done.stdout
     assert "Proven for the real-valued network" in done.stdout
-    assert pixels_of(trained / "runs/robust/bound.png")["#0072B2"] > 100
-    done = certus("bound", "runs/robust", "--json", "--plot", "b.svg", folder=trained)
+    assert pixels_of(trained / "runs/robust/smoothness.png")["#0072B2"] > 100
+    done = certus("smoothness", "runs/robust", "--json", "--plot", "b.svg", folder=trained)
     printed = json.loads(done.stdout)
     assert printed["evidence"] == "proven"
     assert printed["sampled"]["evidence"] == "estimated"
@@ -133,7 +133,7 @@ def test_the_bound_of_a_run(trained: Path, drawn: list[Figure]) -> None:
     added = dict(zip(names, (one["curvature"] for one in printed["layers"]), strict=True))
     assert bars_of(layers) == pytest.approx({name: value for name, value in added.items() if value})
     assert "<!-- largest curvature of the loss -->" in (trained / "b.svg").read_text()
-    refused(certus("bound", "runs/none", folder=trained), "runs/none is no run directory")
+    refused(certus("smoothness", "runs/none", folder=trained), "runs/none is no run directory")
 
 
 def test_a_complete_run_is_shown_again(trained: Path) -> None:
@@ -338,7 +338,7 @@ def test_help_teaches(tmp_path: Path) -> None:
         ["attack"],
         ["compare"],
         ["runs"],
-        ["bound"],
+        ["smoothness"],
         ["data", "get"],
         ["data", "list"],
     ):

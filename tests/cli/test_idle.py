@@ -20,15 +20,15 @@ TRAINING = {
         "--epsilon 1": "`--epsilon` must be left out for erm",
         "--steps 15": "`--steps` must be left out for erm: it is for bim, pgd; got 15.",
         "--step-size 1": "`--step-size` must be left out for erm",
-        "--schedule cosine --epochs 1": "`--schedule` must be left out with --epochs 1: it moves on",
+        "--schedule cosine --epochs 1": "`--schedule` must be left out with --epochs 1: it changes the rate",
         "--target age": "`--target` must be left out for digits: it is for csv:FILE and parquet:FILE;",
-        "--no-standardize": "`--no-standardize` must be left out for digits, which is no table.",
+        "--no-standardize": "`--no-standardize` must be left out for digits, which is not a table.",
     },
     "wrm": {
         "--norm 2": "`--norm` must be left out for wrm",
         "--epsilon 1": "`--epsilon` must be left out for wrm",
         "--steps 3": "`--steps` must be left out for wrm",
-        "--standardize": "`--standardize` must be left out for digits, which is no table.",
+        "--standardize": "`--standardize` must be left out for digits, which is not a table.",
     },
     "fgsm --epsilon 1": {
         "--steps 3": "`--steps` must be left out for fgsm",
@@ -57,7 +57,7 @@ def test_training(method: str, options: str, message: str, tmp_path: Path) -> No
     ("data", "options", "message"),
     [
         ("diabetes", "--no-clip", "`--no-clip` must be left out for diabetes, whose inputs have no bounds."),
-        ("rings", "--no-standardize", "`--no-standardize` must be left out for rings, which is no table."),
+        ("rings", "--no-standardize", "`--no-standardize` must be left out for rings, which is not a table."),
         (
             "diabetes",
             "--label-smoothing 0.1",
@@ -109,9 +109,9 @@ NEAREST = "must be left out with --nearest, which looks at any distance"
 USING = {
     "resume images --model a.py:b": BUILT_IN,
     f"{IMPORT} --target x": "`--target` must be left out for digits: it is for csv:FILE and parquet:FILE;",
-    f"{IMPORT} --no-standardize": "`--no-standardize` must be left out for digits, which is no table.",
-    "bound images --model a.py:b": BUILT_IN,
-    "bound images --samples 0 --seed 1": "`--seed` must be left out with --samples 0",
+    f"{IMPORT} --no-standardize": "`--no-standardize` must be left out for digits, which is not a table.",
+    "smoothness images --model a.py:b": BUILT_IN,
+    "smoothness images --samples 0 --seed 1": "`--seed` must be left out with --samples 0",
     "attack images --epsilon 1 --model a.py:b": BUILT_IN,
     "attack images --epsilon 1 --gamma 1": "`--gamma` must be left out for pgd: it is for wrm; got 1.0.",
     "attack images --attack wrm --gamma 1 --epsilon 1": "`--epsilon` must be left out for wrm",
@@ -135,9 +135,9 @@ USING = {
     "certify numbers --rho 1 --label-price 1": "`--label-price` must be left out for diabetes, a regression",
     "certify numbers --rho 1 --everywhere": "`--everywhere` must be left out for numbers, whose",
     "certify numbers --rho 1 --predicted": "`--predicted` must be left out for diabetes, a regression",
-    "shift wine@test wine@train --model a.py:b": "`--model` must be left out without --run: it names",
-    "shift digits@test digits@train --run images --model a.py:b": BUILT_IN,
-    "shift diabetes@test diabetes@train --label-price 1": "`--label-price` must be left out for diabetes",
+    "distance wine@test wine@train --model a.py:b": "`--model` must be left out without --run: it names",
+    "distance digits@test digits@train --run images --model a.py:b": BUILT_IN,
+    "distance diabetes@test diabetes@train --label-price 1": "`--label-price` must be left out for diabetes",
 }
 
 

@@ -91,7 +91,7 @@ def test_a_new_batch_is_certified_and_compared(place: Path) -> None:
     same = certus("certify", "run", "--data", "csv:old.csv", *quick, "-o", "cert2", folder=place)
     assert json.loads(done.stdout)["start"] == json.loads(same.stdout)["start"]
     assert certus("verify", "cert/certificate.json", folder=place).returncode == 0
-    moved = certus("shift", "csv:old.csv", "csv:new.csv", "--run", "run", "--json", folder=place)
+    moved = certus("distance", "csv:old.csv", "csv:new.csv", "--run", "run", "--json", folder=place)
     assert moved.returncode == 0, moved.stderr
 
 

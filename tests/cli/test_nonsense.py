@@ -40,7 +40,7 @@ REFUSED = {
     "gamma": ([*CERTIFY, "--gamma", "1e-300"], "`--gamma` must be at least 1e-30; got 1e-300"),
     "balls": ([*CERTIFY, "--balls", "1" + "0" * 30], "`--balls` must lie between 0 and 10000"),
     "nonsense": (
-        [*CERTIFY, "--inequality", "nonsense"],
+        [*CERTIFY, "--inequality", "betting"],
         "`--inequality` must be left out without --confidence",
     ),
     "nonsense for people": (
@@ -59,27 +59,30 @@ REFUSED = {
         ["attack", "run", "--nearest", "--steps", "0"],
         "`--steps` must be a whole number, at least 1; got 0",
     ),
-    "share": (["features", "run", "--share", "1e300"], "`--share` must be at most 1e+30; got 1e+300"),
+    "share": (["sensitivity", "run", "--share", "1e300"], "`--share` must be at most 1e+30; got 1e+300"),
     "costly share": (
-        ["features", "run", "--share", "1e29"],
+        ["sensitivity", "run", "--share", "1e29"],
         "`--share` must be a move that costs from 1e-30 to 1e+30; got 1e+29, which costs",
     ),
     "move": (
-        ["whatif", "run", "--feature", "x", "--by", "1e300"],
+        ["sensitivity", "run", "--feature", "x", "--by", "1e300"],
         "`--by` must be at most 1e+30; got 1e+300",
     ),
     "costly move": (
-        ["whatif", "run", "--feature", "x", "--by", "1e29"],
+        ["sensitivity", "run", "--feature", "x", "--by", "1e29"],
         "`--by` must be a move that costs from 1e-30 to 1e+30; got 1e+29, which costs",
     ),
     "reach": (["predict", "run", "a.csv", "--reach", "1e300"], "`--reach` must be at most 1e+30; got 1e+300"),
     "price of a shift": (
-        ["shift", "csv:a.csv", "csv:a.csv", "--label-price", "1e300"],
+        ["distance", "csv:a.csv", "csv:a.csv", "--label-price", "1e300"],
         "`--label-price` must be at most 1e+30; got 1e+300",
     ),
-    "split of a shift": (["shift", "csv:a.csv", "csv:a.csv@x"], "`SECOND` must be one of train, calibration"),
+    "split of a shift": (
+        ["distance", "csv:a.csv", "csv:a.csv@x"],
+        "`SECOND` must be one of train, calibration",
+    ),
     "samples": (
-        ["bound", "run", "--samples", "-3"],
+        ["smoothness", "run", "--samples", "-3"],
         "`--samples` must be a whole number, at least 0; got -3",
     ),
 }

@@ -1,4 +1,4 @@
-"""``certus certify --data`` and ``certus shift --run``: data that the run has never seen."""
+"""``certus certify --data`` and ``certus distance --run``: data that the run has never seen."""
 
 from __future__ import annotations
 
@@ -81,12 +81,12 @@ def test_other_data_are_certified_in_the_units_of_the_run(
 
 def test_a_shift_is_read_off_the_certificate_of_a_run(tables: Path) -> None:
     """The second sample is a distribution within W_c of the first: the bounds hold for it."""
-    ask = ["shift", "csv:old.csv@test", "csv:new.csv@test", "--label-price", "1", "--run", "run"]
+    ask = ["distance", "csv:old.csv@test", "csv:new.csv@test", "--label-price", "1", "--run", "run"]
     done = certus(*ask, "--json", folder=tables)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     bracket = found["bracket"]
-    assert bracket["rho"] == found["shift"]["high"] > 0.3  # by 2 of a deviation of 2, in the run's units
+    assert bracket["rho"] == found["distance"]["high"] > 0.3  # by 2 of a deviation of 2, in the run's units
     assert bracket["loss_low"] <= bracket["loss_high"]
     assert bracket["loss_met"] <= bracket["loss_high"]
     assert bracket["error_met"] <= bracket["error_high"]
@@ -96,7 +96,7 @@ def test_a_shift_is_read_off_the_certificate_of_a_run(tables: Path) -> None:
     assert "csv:new.csv@test is one of these distributions" in words
     assert ("(vacuous)" in words) == (bracket["loss_high"] >= math.log(2) or bracket["error_high"] >= 1)
     done = certus(
-        *("shift", "csv:old.csv@test", "csv:old.csv@test", "--label-price", "1", "--run", "run", "--json"),
+        *("distance", "csv:old.csv@test", "csv:old.csv@test", "--label-price", "1", "--run", "run", "--json"),
         folder=tables,
     )
     same = json.loads(done.stdout)["bracket"]

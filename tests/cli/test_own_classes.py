@@ -66,7 +66,7 @@ def test_a_class_that_cannot_be_read_is_refused(folder: Path) -> None:
     refused(done, "There is no proof through layer_norm (layer_norm) in nets.py:16:")
     assert "--smoothing" in " ".join(done.stderr.split())
     assert not (folder / "Normed/certificate/certificate.json").exists()
-    done = certus("bound", "Normed", "--model", "nets.py:Normed", folder=folder)
+    done = certus("smoothness", "Normed", "--model", "nets.py:Normed", folder=folder)
     refused(done, "There is no proof through layer_norm")
 
 

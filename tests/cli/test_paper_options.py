@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 import certus
 from certus.cli.app import app
@@ -63,7 +63,7 @@ def test_the_papers_ascent_is_what_trains(run: Path) -> None:
 
 
 def test_the_concave_share_is_that_of_exact_hessians(run: Path) -> None:
-    told = json.loads(say(f"bound {run} --samples 20 --json"))["sampled"]
+    told = json.loads(say(f"smoothness {run} --samples 20 --json"))["sampled"]
     trained = certus.load_run(run)
     rows = Subset.of(trained.data.test, "digits@test", 20, seed=0, stratify=True).data
     model, criterion = trained.model.double(), trained.loss.criterion

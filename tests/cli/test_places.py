@@ -130,7 +130,7 @@ REFUSED = {
     "export over a run": (["export", "run", "-o", "run/model.safetensors"], "which belongs to a run"),
     "export into a device": (["export", "run", "-o", "null"], "Cannot write null: it is a device"),
     "features over a certificate": (
-        ["features", "run", "--plot", "certificate/certificate.png"],
+        ["sensitivity", "run", "--plot", "certificate/certificate.png"],
         "which belongs to a certificate",
     ),
     "report over a certificate": (
@@ -152,8 +152,11 @@ REFUSED = {
         ["report", "run", "-o", "x.html", "--figures", "./x.html"],
         "`--figures` must be another place than --output",
     ),
-    "bound": (["bound", "run", "--plot", "x.xyz"], "`--plot` must name a picture that can be drawn"),
-    "bound over a run": (["bound", "run", "--plot", "run/result.json"], "which belongs to a run"),
+    "smoothness": (
+        ["smoothness", "run", "--plot", "x.xyz"],
+        "`--plot` must name a picture that can be drawn",
+    ),
+    "bound over a run": (["smoothness", "run", "--plot", "run/result.json"], "which belongs to a run"),
 }
 
 

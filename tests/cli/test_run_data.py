@@ -18,17 +18,16 @@ from tools.soak.entries import commands
 HERE = "csv:kept/people.csv"
 OPENING = {
     "attack": "attack run --epsilon 0.1",
-    "bound": "bound run",
+    "smoothness": "smoothness run",
     "certify": "certify run --rho 0.01",
     "compare": "compare run run2 --epsilon 0.1",
     "export": "export run",
-    "features": "features run",
+    "sensitivity": "sensitivity run",
     "predict": "predict run new.csv",
     "report": "report run",
     "resume": "resume begun",
-    "shift": "shift csv:new.csv csv:new.csv --run run",
+    "distance": "distance csv:new.csv csv:new.csv --run run",
     "verify": "verify run/certificate/certificate.json",
-    "whatif": "whatif run --feature age --by 1",
 }
 
 
@@ -80,7 +79,7 @@ def test_moved_data(moved: Path) -> None:
     assert certus(*again, folder=moved).returncode == 0
     other = certus("export", "run", "--run-data", "csv:new.csv", folder=moved)
     refused(other, "run was started with other data: csv:new.csv now has another sha256.")
-    alone = certus("shift", "digits", "digits", "--run-data", HERE, folder=moved)
+    alone = certus("distance", "digits", "digits", "--run-data", HERE, folder=moved)
     refused(alone, "without --run: it is about the data of a run")
 
 

@@ -87,14 +87,14 @@ def test_a_confidence_takes_a_plain_random_subset(place: Path) -> None:
 
 def test_a_shift_compares_random_subsets(place: Path) -> None:
     """Of a file with itself, and with its training rows: label shares as in the whole, not as in the head."""
-    same = read(place, "shift", *["npz:sorted.npz@test"] * 2, "--samples", "30")
-    assert same["shift"]["high"] == pytest.approx(0, abs=1e-9)
+    same = read(place, "distance", *["npz:sorted.npz@test"] * 2, "--samples", "30")
+    assert same["distance"]["high"] == pytest.approx(0, abs=1e-9)
     assert 0 < same["chance"]["high"] < 60  # labels stay; both halves have the same shares
-    ask = ["shift", "npz:sorted.npz@test", "npz:sorted.npz@train", "--samples", "30", "--label-price", "1"]
+    ask = ["distance", "npz:sorted.npz@test", "npz:sorted.npz@train", "--samples", "30", "--label-price", "1"]
     some, every = read(place, *ask), read(place, *ask[:3], *ask[-2:])
     assert some["rows"][0]["words"] == f"{TEST.format(30)}, stratified by label, seed 0"
     assert some["rows"][1]["words"].startswith("a random 30 of the 48 rows of npz:sorted.npz@train")
-    assert some["shift"]["labels"] == pytest.approx(every["shift"]["labels"], abs=2 / 30)
+    assert some["distance"]["labels"] == pytest.approx(every["distance"]["labels"], abs=2 / 30)
     done = certus(*ask, folder=place)
     words = f"{TEST.format(30)}, stratified by label, seed 0, and a random 30 of the 48"
     assert words in done.stdout.splitlines()[0]
@@ -109,7 +109,7 @@ def test_attacks_and_bounds_choose_by_the_seed(place: Path) -> None:
     assert attacked["chosen"] == f"{TEST.format(30)}, seed 2"
     done = certus("attack", "run", "--nearest", "--samples", "5", folder=place)
     assert f"{TEST.format(5)}, seed 0; norm inf" in " ".join(done.stdout.split())
-    bound = read(place, "bound", "run", "--samples", "9", "--seed", "2")["sampled"]["rows"]
+    bound = read(place, "smoothness", "run", "--samples", "9", "--seed", "2")["sampled"]["rows"]
     assert bound["words"] == f"{TEST.format(9)}, stratified by label, seed 2"
     refused(
         certus("certify", "run", *QUICK, "--seed", "-1", folder=place),

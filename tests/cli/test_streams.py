@@ -52,7 +52,7 @@ JSON = {
     "predict": ["predict", "run", "npz:new.npz", "--no-radius", *OWN],
     "certify": ["certify", "run", "--rho", "0.01", "--balls", "0", "--refine", "0", *OWN],
     "attack": ["attack", "run", "--epsilon", "0.1", *OWN],
-    "bound": ["bound", "run", "--samples", "2", *OWN],
+    "smoothness": ["smoothness", "run", "--samples", "2", *OWN],
 }
 
 

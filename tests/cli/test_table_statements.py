@@ -93,9 +93,9 @@ def predicted(folder: Path, name: str, rows: list[dict[str, str]]) -> tuple[np.n
 
 
 def asked(folder: Path, name: str, feature: str, by: float) -> dict[str, Any]:
-    """``certus whatif`` on all test rows."""
+    """``certus sensitivity`` on all test rows."""
     line = ("--feature", feature, "--by", str(by), "--samples", "0", "--json")
-    done = certus("whatif", f"run-{name}", *line, folder=folder)
+    done = certus("sensitivity", f"run-{name}", *line, folder=folder)
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
     assert isinstance(told, dict)
@@ -135,7 +135,7 @@ def test_a_date_moves_with_its_season(shop: Path) -> None:
         assert loss.mean() <= told["loss_high"] + 1e-3
     assert told["error_low"] <= told["error_high"]
     refused(
-        certus("whatif", "run-visits", "--feature", "when (winter)", "--by", "1", folder=shop),
+        certus("sensitivity", "run-visits", "--feature", "when (winter)", "--by", "1", folder=shop),
         "`--feature` must be one of when, x",
     )
 
@@ -154,7 +154,7 @@ def worst_error_of_days(folder: Path, name: str, by: float) -> float:
 
 
 def test_a_date_moves_by_a_share_of_its_deviation(shop: Path) -> None:
-    done = certus("features", "run-visits", "--samples", "0", "--json", folder=shop)
+    done = certus("sensitivity", "run-visits", "--samples", "0", "--json", folder=shop)
     assert done.returncode == 0, done.stderr
     (told,) = (one for one in json.loads(done.stdout)["features"] if one["feature"] == "when")
     days = [np.datetime64(row["when"]).astype(int) for row in held_out_rows(shop, "visits")]
@@ -181,7 +181,7 @@ def test_a_frozen_column_is_frozen_whole(shop: Path) -> None:
 
 
 def test_features_are_the_columns_of_the_table(shop: Path) -> None:
-    done = certus("features", "run-people", "--samples", "0", "--json", folder=shop)
+    done = certus("sensitivity", "run-people", "--samples", "0", "--json", folder=shop)
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
     assert {one["feature"] for one in told["features"]} == {"x", "band", "y"}
@@ -197,12 +197,12 @@ def test_a_new_category_counts_as_a_whole_change(shop: Path) -> None:
         row["band"] = "new"
     write_cells(shop / "later.csv", later)
     for more in ((), ("--run", "run-people")):
-        line = ("shift", "csv:people.csv", "csv:later.csv", *more, "--json")
+        line = ("distance", "csv:people.csv", "csv:later.csv", *more, "--json")
         done = certus(*line, folder=shop)
         assert done.returncode == 0, done.stderr
         told = json.loads(done.stdout)
-        assert told["shift"]["low"] == pytest.approx(0.25, rel=1e-5)
-        assert told["shift"]["high"] == pytest.approx(0.25, rel=1e-5)
+        assert told["distance"]["low"] == pytest.approx(0.25, rel=1e-5)
+        assert told["distance"]["high"] == pytest.approx(0.25, rel=1e-5)
         moved = {one["feature"]: one for one in told["features"]}
         assert moved["band"]["moved"] == pytest.approx(0.25)
         assert moved["band"]["cost"] == pytest.approx(0.25)

@@ -91,7 +91,7 @@ def test_what_predict_refuses(shop: Path) -> None:
 
 
 def test_fragile_features_are_sorted_and_bracketed(shop: Path) -> None:
-    done = certus("features", "run", "--samples", "8", "--json", "--plot", "bars.png", folder=shop)
+    done = certus("sensitivity", "run", "--samples", "8", "--json", "--plot", "bars.png", folder=shop)
     assert done.returncode == 0, done.stderr
     assert pixels_of(shop / "bars.png")[COLOURS[0]] > 100
     found = json.loads(done.stdout)["features"]
@@ -102,17 +102,17 @@ def test_fragile_features_are_sorted_and_bracketed(shop: Path) -> None:
         assert one["error_low"] <= one["error_high"]
         assert one["loss_low"] <= one["loss_high"]
         assert one["evidence"] == "proven"
-    shown = certus("features", "run", "--samples", "8", folder=shop)
+    shown = certus("sensitivity", "run", "--samples", "8", folder=shop)
     assert "root mean square of 0.1 of its standard deviation" in shown.stdout
 
 
 def test_what_if_a_feature_moves(shop: Path) -> None:
-    done = certus("whatif", "run", "--feature", "age", "--by", "2", "--samples", "8", folder=shop)
+    done = certus("sensitivity", "run", "--feature", "age", "--by", "2", "--samples", "8", folder=shop)
     assert done.returncode == 0, done.stderr
     assert "If age moves by a root mean square of 2, the error can reach" in done.stdout
     told = json.loads(
         certus(
-            "whatif", "run", "--feature", "age", "--by", "2", "--samples", "8", "--json", folder=shop
+            "sensitivity", "run", "--feature", "age", "--by", "2", "--samples", "8", "--json", folder=shop
         ).stdout
     )
     trained = open_run(RunDirectory.open(shop / "run"))
@@ -126,16 +126,19 @@ def test_what_if_a_feature_moves(shop: Path) -> None:
         moved[:, feature.columns[0]] += sign * 2 / feature.scale
         loss = float(trained.loss(moved, rows.targets).detach().mean())
         assert loss <= move_feature(trained, rows, feature, told["rho"]).bracket.loss_high
-    town = certus("whatif", "run", "--feature", "town", "--by", "0.1", "--samples", "8", folder=shop)
+    town = certus("sensitivity", "run", "--feature", "town", "--by", "0.1", "--samples", "8", folder=shop)
     assert "If 10.0% of the rows (0 of 8) change town" in town.stdout
     refused(
-        certus("whatif", "run", "--feature", "shoe", "--by", "1", folder=shop),
+        certus("sensitivity", "run", "--feature", "shoe", "--by", "1", folder=shop),
         "`--feature` must be one of age",
     )
     refused(
-        certus("whatif", "run", "--feature", "town", "--by", "2", folder=shop), "at most 1, for a category"
+        certus("sensitivity", "run", "--feature", "town", "--by", "2", folder=shop),
+        "at most 1, for a category",
     )
-    refused(certus("whatif", "run", "--feature", "age", "--by", "0", folder=shop), "`--by` must be positive")
+    refused(
+        certus("sensitivity", "run", "--feature", "age", "--by", "0", folder=shop), "`--by` must be positive"
+    )
 
 
 def test_an_exported_network_is_the_same(shop: Path) -> None:
@@ -166,7 +169,7 @@ def test_features_of_a_table_have_names(shop: Path) -> None:
 
 
 def test_a_shift_without_labels_says_which_columns_moved(shop: Path) -> None:
-    done = certus("shift", "csv:old.csv", "csv:new.csv", "--run", "run", folder=shop)
+    done = certus("distance", "csv:old.csv", "csv:new.csv", "--run", "run", folder=shop)
     assert done.returncode == 0, done.stderr
     assert "csv:new.csv has no target column" in done.stderr
     assert "estimated" in done.stdout
@@ -177,7 +180,7 @@ def test_a_shift_without_labels_says_which_columns_moved(shop: Path) -> None:
     ]
     assert "town" in lines
     found = json.loads(
-        certus("shift", "csv:old.csv", "csv:new.csv", "--run", "run", "--json", folder=shop).stdout
+        certus("distance", "csv:old.csv", "csv:new.csv", "--run", "run", "--json", folder=shop).stdout
     )
     moved = {one["feature"]: one["cost"] for one in found["features"]}
     # A quarter of the rows is in Basel, which no row was: that is as much of a change of category.

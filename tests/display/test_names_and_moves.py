@@ -70,7 +70,7 @@ def test_no_other_script_runs(place: Path, tmp_path: Path) -> None:
 
 def test_pictures_show_names_as_they_are(place: Path) -> None:
     with mpl.rc_context({"svg.fonttype": "none"}):
-        done = certus("features", "run", "--samples", "6", "--plot", "drawn.svg", folder=place)
+        done = certus("sensitivity", "run", "--samples", "6", "--plot", "drawn.svg", folder=place)
     assert done.returncode == 0, done.stderr
     assert re.search(r">\d\. \$x\$ and \$y\$</text>", (place / "drawn.svg").read_text())
 

@@ -165,7 +165,7 @@ def test_the_certificate_in_noise_is_the_one_in_the_file(place: Path, text: str)
 
 
 def test_features_of_a_table_are_moved_alone(place: Path, tmp_path: Path) -> None:
-    """With the numbers of ``certus features``; a name of a column is text."""
+    """With the numbers of ``certus sensitivity``; a name of a column is text."""
     with np.load(place / "data.npz") as data:
         rows = zip(data["inputs"].tolist(), data["targets"].tolist(), strict=True)
         lines = [f"a<i>,{LONG},label", *(f"{x},{y},{'abc'[label]}" for (x, y), label in rows)]
@@ -177,7 +177,7 @@ def test_features_of_a_table_are_moved_alone(place: Path, tmp_path: Path) -> Non
     done = certus("report", "run", "--samples", "500", "-o", "page.html", folder=tmp_path)
     assert done.returncode == 0, done.stderr
     page = (tmp_path / "page.html").read_text()
-    done = certus("features", "run", "--share", "0.1", "--json", folder=tmp_path)
+    done = certus("sensitivity", "run", "--share", "0.1", "--json", folder=tmp_path)
     (bar,) = _told(page)["charts"]["fragile-0"]["data"]
     features = json.loads(done.stdout)["features"]
     assert [one["feature"] for one in features] == [html.unescape(one) for one in bar["customdata"][::-1]]

@@ -24,9 +24,9 @@ COMMANDS = {
     "attack": ("attack", "runs/wine", *FEW, *TWICE),
     "nearest": ("attack", "runs/wine", *FEW, "--nearest", "--attack", "wrm"),
     "compare": ("compare", "runs/digits-wrm", LONG, *FEW, *TWICE),
-    "bound": ("bound", "runs/digits-wrm", *FEW),
-    "shift": ("shift", "csv:wine.csv@train", "csv:wine.csv@test"),
-    "features": ("features", "runs/wine", "--samples", "3"),
+    "smoothness": ("smoothness", "runs/digits-wrm", *FEW),
+    "distance": ("distance", "csv:wine.csv@train", "csv:wine.csv@test"),
+    "sensitivity": ("sensitivity", "runs/wine", "--samples", "3"),
     "runs": ("runs",),
     "data": ("data", "list"),
 }

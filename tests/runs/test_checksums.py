@@ -24,10 +24,10 @@ COMMANDS = {
     "resume": ["resume", "run"],
     "attack": ["attack", "run", "--epsilon", "0.1"],
     "certify": ["certify", "run", "--rho", "0.1"],
-    "bound": ["bound", "run"],
+    "bound": ["smoothness", "run"],
     "compare": ["compare", "run", "other", "--epsilon", "0.1"],
     "train": ["train", "csv:a.csv", "--method", "pgd", "--epsilon", "from:run"],
-    "shift": ["shift", "csv:a.csv@train", "csv:a.csv@test", "--run", "run"],
+    "shift": ["distance", "csv:a.csv@train", "csv:a.csv@test", "--run", "run"],
 }
 
 

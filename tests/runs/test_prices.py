@@ -14,7 +14,7 @@ import torch
 
 import certus as library
 from certus.certificates import certify
-from certus.cli.shift import shifted_features
+from certus.cli.distance import shifted_features
 from certus.costs import Masked, WeightedL2
 from certus.datasets import load
 from certus.errors import ArgumentError
@@ -157,6 +157,6 @@ def test_a_run_with_a_frozen_column_has_no_distance(people: Path) -> None:
     done = certus(*TRAIN[:-1], "frozen_age", "--price", "age=inf", folder=people)
     assert done.returncode == 0, done.stderr
     shift = certus(
-        "shift", "csv:people.csv@train", "csv:people.csv@test", "--run", "frozen_age", folder=people
+        "distance", "csv:people.csv@train", "csv:people.csv@test", "--run", "frozen_age", folder=people
     )
     refused(shift, "`--run` must freeze no column: rows that differ in one are infinitely far apart")

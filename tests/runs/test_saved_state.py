@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 import torch
+from click.testing import CliRunner
 from torch import Tensor
-from typer.testing import CliRunner
 
 from certus.cli.app import app
 from certus.runs.directory import RunDirectory

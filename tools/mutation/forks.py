@@ -23,7 +23,7 @@ _IMPORTED = (
         "flint",
         "hypothesis",
     ),
-    *("pytest", "lightning_fabric", "safetensors.torch", "typer", "rich.console", "cvxpy", "ot", "pyarrow"),
+    *("pytest", "lightning_fabric", "safetensors.torch", "click", "rich.console", "cvxpy", "ot", "pyarrow"),
     *("torch.nn.utils.parametrize", "torch.nn.utils.parametrizations", "matplotlib.pyplot"),
 )
 BROKEN = 99  # the exit code of a fork that did no work

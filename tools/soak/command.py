@@ -13,15 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
-import typer.main
 from lightning_fabric.utilities import registry
 
 import certus.cli.app
 from tests import loading  # noqa: F401  # before the forks
 from tools.soak.tally import Case
 
-# Built once: what it is built from does not change, and it takes longer than most refusals.
-typer.main.get_command = functools.cache(typer.main.get_command)
 # Lightning reads the notes of every installed package, each time.
 registry.entry_points = functools.cache(registry.entry_points)  # type: ignore[attr-defined,assignment]
 

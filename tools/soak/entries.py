@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import typer.main
 
 from certus.cli.app import app
 from certus.datasets import catalogue
@@ -20,7 +19,7 @@ from certus.datasets.fetching import Package
 
 
 def commands() -> dict[str, Any]:
-    """Every command that the app has, by the words that call it; what they are depends on typer's version."""
+    """Every command that the app has, by the words that call it."""
 
     def walk(words: str, command: Any) -> Iterator[tuple[str, Any]]:
         if not hasattr(command, "commands"):
@@ -29,7 +28,7 @@ def commands() -> dict[str, Any]:
         for name, inner in command.commands.items():
             yield from walk(f"{words} {name}".strip(), inner)
 
-    return dict(walk("", typer.main.get_command(app)))
+    return dict(walk("", app))
 
 
 def _nothing() -> None:
@@ -113,7 +112,9 @@ ENTRIES = {
         ("report run other --samples 4 -o page.html --figures drawn",),
         makes=("page.html", "drawn"),
     ),
-    "bound": Entry("bound run --samples 4", ("bound run --samples 0 --json",), makes=("run/bound.png",)),
+    "smoothness": Entry(
+        "smoothness run --samples 4", ("smoothness run --samples 0 --json",), makes=("run/smoothness.png",)
+    ),
     "certify": Entry(
         f"certify run {_CERTIFY} -o proof",
         (
@@ -125,12 +126,13 @@ ENTRIES = {
         makes=("proof",),
     ),
     "verify": Entry("verify run/certificate/certificate.json"),
-    "shift": Entry("shift csv:data.csv@test csv:data.csv@train --label-price 1 --samples 10"),
+    "distance": Entry("distance csv:data.csv@test csv:data.csv@train --label-price 1 --samples 10"),
     "predict": Entry("predict run data.csv --reach 0.1 -o said.csv", makes=("said.csv",)),
-    "features": Entry(
-        "features run --samples 4 --plot bars.png", ("features run --samples 4 --json",), makes=("bars.png",)
+    "sensitivity": Entry(
+        "sensitivity run --samples 4 --plot bars.png",
+        ("sensitivity run --samples 4 --json", "sensitivity run --feature a --by 0.1 --samples 4"),
+        makes=("bars.png",),
     ),
-    "whatif": Entry("whatif run --feature a --by 0.1 --samples 4"),
     "export": Entry("export run -o net.pt2", makes=("net.pt2",)),
     "data list": Entry("data list"),
     "data get": Entry("data get mnist", makes=("mnist.safetensors",), before=local_package),

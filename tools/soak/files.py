@@ -48,7 +48,7 @@ class Kind:
 
 _ATTACK = "attack run --attack fgsm --epsilon 0.1 --samples 4 --json"
 _OWN = "attack own --model net.py:make --attack fgsm --epsilon 0.1 --samples 4 --json"
-_WEB = "bound web --model web.py:Web --samples 0 --json"
+_WEB = "smoothness web --model web.py:Web --samples 0 --json"
 _SHIFT = "--label-price 1 --samples 4 --json"
 _VERIFY = "verify run/certificate/certificate.json --json"
 _VERIFY_WEB = "verify proof-web/certificate.json --model web.py:Web --json"
@@ -60,7 +60,7 @@ _IMPORT = (
 )
 
 KINDS = (
-    Kind("data.csv", f"shift csv:data.csv@test csv:data.csv@train {_SHIFT}", mutate_table, weight=8),
+    Kind("data.csv", f"distance csv:data.csv@test csv:data.csv@train {_SHIFT}", mutate_table, weight=8),
     Kind("data.csv", _ATTACK, mutate_table, sealed=True),
     Kind("data.npz", f"shift npz:data.npz@test npz:data.npz@train {_SHIFT}", mutate_archive, weight=8),
     *(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from typing import Any
+
+import click
 
 NUMBERS = (
     *(
@@ -168,15 +169,9 @@ CAPPED = {
 """Options that ask for work: a large value is no mistake, and no hang either."""
 
 
-def _type_of(parameter: Any) -> str:
-    """As typer tells it; it has been click's, and is its own since 0.26."""
-    kind = getattr(parameter, "type", None)
-    return str(parameter.type_descriptor.annotation if kind is None else kind.name).lower()
-
-
-def draw_value(rng: random.Random, parameter: Any) -> str:
+def draw_value(rng: random.Random, parameter: click.Parameter) -> str:
     """Something for a parameter, most of it wrong."""
-    name, kind = parameter.name, _type_of(parameter)
+    name, kind = parameter.name, parameter.type.name
     if name in WORDS:
         return rng.choice(WORDS[name])
     if "path" in kind:

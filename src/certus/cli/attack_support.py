@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from certus._names import NORMS, PAPER_NAMES
+import torch
+
+from certus._names import NORMS
 from certus._progress import counting_bar
 from certus.attacks.evaluation import (
     ATTACK_OPTIONS,
-    ATTACKS,
     WORST,
     Evaluation,
     Trial,
@@ -21,7 +23,7 @@ from certus.attacks.evaluation import (
     sweep,
     typical_length,
 )
-from certus.cli.options import AttackOptions, of_others
+from certus.cli.options import AttackOptions, unused_by_methods
 from certus.cli.output import console, messages, print_json, require_file, require_picture, require_two
 from certus.cli.table_files import as_csv, as_latex, flat_rows
 from certus.costs import Cost
@@ -40,13 +42,13 @@ from certus.storage.write import write_atomically, write_json
 
 
 def read_norm(text: str) -> float:
-    """1, 2 or inf."""
+    """Return p of a norm that is typed as 1, 2 or inf."""
     require(text in NORMS, "norm", f"be one of {', '.join(NORMS)}", repr(text))
     return NORMS[text]
 
 
 def read_epsilon(text: str, norm: str, data: str, standardize: bool, models: Sequence[str] = ()) -> float:
-    """ε from a number, or from how far the WRM of a run moves its training data (eqn:fgm-fair).
+    """Return ε from a number, or from how far the WRM of a run moves its training data (eqn:fgm-fair).
 
     Args:
         data, standardize: what will be moved; a budget of other data would be in other units.
@@ -81,7 +83,7 @@ def read_epsilon(text: str, norm: str, data: str, standardize: bool, models: Seq
 
 
 def check_places(asked: AttackOptions) -> None:
-    """Refuse what could not be written at the end, before anything is attacked."""
+    """Raise ``ArgumentError`` for a file that could not be written at the end."""
     if asked.output is not None:
         require_file("--output", asked.output)
     if asked.plot is not None:
@@ -89,41 +91,38 @@ def check_places(asked: AttackOptions) -> None:
     require_two(asked.output, asked.plot)
 
 
-def idle_in_attacks(asked: AttackOptions) -> dict[str, str | None]:
-    """What idles for the chosen attacks: options that none of them takes."""
+def unused_in_attacks(asked: AttackOptions) -> dict[str, str | None]:
+    """Return the options that none of the chosen attacks takes."""
     chosen = _chosen(asked)
-    idle = of_others(chosen, ATTACK_OPTIONS | {"relative": ATTACK_OPTIONS["epsilon"]})
+    unused = unused_by_methods(chosen, ATTACK_OPTIONS | {"relative": ATTACK_OPTIONS["epsilon"]})
     if not asked.epsilon:
-        idle.setdefault("relative", "without --epsilon: the default is in units of the inputs")
+        unused.setdefault("relative", "without --epsilon: the default is in units of the inputs")
     if asked.epsilon and all(text.startswith("from:") for text in asked.epsilon):
-        idle["relative"] = "where epsilon comes from a run, in units of the inputs"
+        unused["relative"] = "where epsilon comes from a run, in units of the inputs"
     if "pgd" not in chosen and asked.samples is None:
-        idle["seed"] = f"for {', '.join(chosen)} without --samples: nothing is random"
-    return idle
+        unused["seed"] = f"for {', '.join(chosen)} without --samples: nothing is random"
+    return unused
 
 
 def _chosen(asked: AttackOptions) -> list[str]:
-    chosen = list(dict.fromkeys(PAPER_NAMES.get(name, name) for name in asked.attacks or ["pgd"]))
-    for name in chosen:
-        require(name in ATTACKS, "attack", f"be one of {', '.join(ATTACKS)}", repr(name))
-    return chosen
+    return list(dict.fromkeys(asked.attacks or ["pgd"]))
 
 
-def some_samples(trained: LoadedRun, asked: AttackOptions) -> Subset:
-    """A plain random subset of the test data: intervals for the population take samples to be independent."""
+def choose_samples(trained: LoadedRun, asked: AttackOptions) -> Subset:
+    """Return a simple random subset of the test data: intervals assume independent samples."""
     count, name = asked.samples, f"{trained.data.name}@test"
     require(count is None or count >= 2, "samples", "be at least 2, for intervals", count)
     return Subset.of(trained.data.test, name, count, seed=asked.seed, stratify=False)
 
 
 def make_trials(trained: LoadedRun, asked: AttackOptions, *, models: Sequence[str]) -> list[Trial]:
-    """Every attack at every strength that it takes."""
+    """Return every attack at every strength that it takes."""
     chosen = _chosen(asked)
     if not asked.epsilon and any(name in ATTACK_OPTIONS["epsilon"] for name in chosen):
         asked = _with_own_epsilon(trained, asked)
     require(bool(asked.gamma) or "wrm" not in chosen, "gamma", "be given for wrm", "none")
     budgets = sorted(set(_budgets(trained, asked, models)))
-    penalties = sorted(set(asked.gamma or []), reverse=True)
+    penalties = sorted(set(asked.gamma), reverse=True)
     trials = []
     for name in chosen:
         if name == "wrm":
@@ -140,8 +139,11 @@ def make_trials(trained: LoadedRun, asked: AttackOptions, *, models: Sequence[st
 
 
 def _with_own_epsilon(trained: LoadedRun, asked: AttackOptions) -> AttackOptions:
-    """As far as the run was trained for, announced: its ε, or √ρ in the norm of its cost; in other norms, as
-    far as its wrm moves. Raises ``ArgumentError`` for a run that has neither."""
+    """Return the options with the distance that the run was trained for, and print it.
+
+    Its ε, or √ρ in the norm of its cost; in other norms, as far as its wrm moves. Raises ``ArgumentError``
+    for a run that has neither.
+    """
     settings, run = trained.settings, trained.run
     ball = trained.cost.attack_ball(trained.domain)
     own_norm = settings.norm or next((text for text, p in NORMS.items() if ball.own and p == ball.p), "2")
@@ -159,17 +161,17 @@ def _with_own_epsilon(trained: LoadedRun, asked: AttackOptions) -> AttackOptions
         f"No --epsilon given: each sample moves by at most epsilon = {epsilon:.4g} in the norm {norm}, by "
         f"default: {origin}."
     )
-    return replace(asked, norm=norm, epsilon=[repr(epsilon)])
+    return replace(asked, norm=norm, epsilon=(repr(epsilon),))
 
 
 def _budgets(trained: LoadedRun, asked: AttackOptions, models: Sequence[str]) -> list[float]:
-    """Every ε, in units of the inputs."""
+    """Return every ε, in units of the inputs."""
     norm, settings = asked.norm or "inf", trained.settings
     unit = typical_length(trained.data.train, read_norm(norm)) if asked.relative else 1.0
     return [
         read_epsilon(text, norm, settings.data, settings.standardize, models)
         * (1 if text.startswith("from:") else unit)
-        for text in asked.epsilon or []
+        for text in asked.epsilon
     ]
 
 
@@ -198,34 +200,37 @@ _WORDS = {
 }
 
 
-def tell(
+def show_results(
     asked: AttackOptions,
-    done: dict[str, list[tuple[Trial, Evaluation]]],
-    about: dict[str, Any],
+    outcomes: dict[str, list[tuple[Trial, Evaluation]]],
+    content: dict[str, Any],
     samples: str,
     domain: Domain,
     last: str,
     *,
     as_json: bool,
 ) -> None:
-    """Write, draw and print what was found.
+    """Write, draw and print the results of attacks.
 
     Args:
-        done: run → its trials; about: all of it, with its ``rows``.
-        samples, last: what the words under the table begin and end with.
+        outcomes: run → its trials; content: the JSON of all of them, with its ``rows``.
+        samples, last: the beginning and the end of the text under the table.
     """
-    rows = about["rows"]
-    said = f"{samples}; {where(rows, domain)}"
+    rows = content["rows"]
+    caption = f"{samples}; {_common_words(rows, domain)}"
     try:
-        save_result(asked.output, about)
+        save_result(asked.output, content)
         if asked.plot is not None:
-            draw(done, asked.plot, f"{said}; 95% intervals", about["units"])
-    finally:  # what was found is shown, even if it cannot be written
+            _draw(outcomes, asked.plot, f"{caption}; 95% intervals", content["units"])
+    finally:  # shown even if it cannot be written
         if as_json:
-            print_json(about)
+            print_json(content)
         else:
-            print_rows(rows)
-            console.print(f"{said}. {last}")
+            _print_columns(_columns(rows))
+            others = [row for row in rows if row.get("minus_first") is not None]
+            if others:
+                _print_columns(_distinguishing(rows, others) | _differences(others))
+            console.print(f"{caption}. {last}")
 
 
 def save_result(output: Path | None, content: dict[str, Any]) -> None:
@@ -242,16 +247,16 @@ def save_result(output: Path | None, content: dict[str, Any]) -> None:
         write_json(output, content)
 
 
-def make_rows(done: list[tuple[Trial, Evaluation]], cost: Cost) -> list[dict[str, Any]]:
-    """Rows with all that decides them: wrm pays a cost, too."""
+def make_rows(outcomes: list[tuple[Trial, Evaluation]], cost: Cost) -> list[dict[str, Any]]:
+    """Return one row for each trial, with the cost that wrm pays."""
     return [
         {**as_row(trial, outcome), "cost": serialize(cost) if trial.attack == "wrm" else None}
-        for trial, outcome in done
+        for trial, outcome in outcomes
     ]
 
 
 def describe(trained: LoadedRun, samples: Subset, seed: int) -> dict[str, Any]:
-    """What every row of a file shares."""
+    """Return the content that all rows of a file share."""
     return {
         "data": trained.data.name,
         "units": trained.data.units,
@@ -264,24 +269,16 @@ def describe(trained: LoadedRun, samples: Subset, seed: int) -> dict[str, Any]:
 
 
 def frozen_words(data: Samples) -> str:
-    """Which columns of a table attacks leave alone, as a sentence; nothing if none."""
+    """Return a sentence about the columns of a table that attacks leave alone; empty if there are none."""
     if data.encoding is None or data.encoding.plain:
         return ""
     return " Numbers without gaps move alone: categories, gaps and dates stay as they are."
 
 
-def print_rows(rows: list[dict[str, Any]]) -> None:
-    """A table of results, and one of the differences to the first run, if there are several."""
-    _print_columns(_columns(rows))
-    others = [row for row in rows if row.get("minus_first") is not None]
-    if others:
-        _print_columns(_which(rows, others) | _differences(others))
-
-
 def _columns(rows: list[dict[str, Any]]) -> dict[str, list[str]]:
-    """What tells the rows apart, and what was measured, column by column."""
+    """Return the columns that distinguish the rows, and those of the measurements."""
     labelled = rows[0]["error"] is not None
-    columns = _which(rows)
+    columns = _distinguishing(rows)
     for name in ("error", "loss") if labelled else ("loss",):
         digits = ".3f" if name == "error" else ".3g"
         columns[name] = [f"{row[name]['value']:{digits}}" for row in rows]
@@ -292,7 +289,7 @@ def _columns(rows: list[dict[str, Any]]) -> dict[str, list[str]]:
 
 
 def _differences(rows: list[dict[str, Any]]) -> dict[str, list[str]]:
-    """Differences to the first run, a dash for the first run itself; empty where there is one run only."""
+    """Return the differences to the first run, a dash for the first run itself; empty for a single run."""
     gaps = [row.get("minus_first") for row in rows]
     of = next((gap["of"] for gap in gaps if gap is not None), None)
     if of is None:
@@ -302,28 +299,30 @@ def _differences(rows: list[dict[str, Any]]) -> dict[str, list[str]]:
     return {f"{of} minus first": values, "95% of the difference": intervals}
 
 
-def _which(rows: list[dict[str, Any]], shown: list[dict[str, Any]] | None = None) -> dict[str, list[str]]:
-    """What tells the rows apart, column by column; what all of them have, or none, is left out."""
+def _distinguishing(
+    rows: list[dict[str, Any]], selected: list[dict[str, Any]] | None = None
+) -> dict[str, list[str]]:
+    """Return the columns in which the rows differ, for all or for selected rows."""
     columns = {
-        name: [number(row[name]) for row in shown or rows]
+        name: [number(row[name]) for row in selected or rows]
         for name in ("attack", "norm", "epsilon", "gamma")
         if len({row[name] for row in rows}) > 1
     }
-    return ({"run": [row["run"] for row in shown or rows]} if "run" in rows[0] else {}) | columns
+    return ({"run": [row["run"] for row in selected or rows]} if "run" in rows[0] else {}) | columns
 
 
 def _print_columns(columns: dict[str, list[str]]) -> None:
-    shown = make_table(*columns)
+    table = make_table(*columns)
     for cells in zip(*columns.values(), strict=True):
-        shown.add_row(*cells)
-    console.print(shown)
+        table.add_row(*cells)
+    console.print(table)
 
 
-def draw(results: dict[str, list[tuple[Trial, Evaluation]]], path: Path, title: str, units: str) -> None:
-    """One panel for each attack, one line for each run; of a single run, one line for each attack."""
+def _draw(results: dict[str, list[tuple[Trial, Evaluation]]], path: Path, title: str, units: str) -> None:
+    """Draw one panel for each attack, with a line for each run; of a single run, a line for each attack."""
     kinds: dict[str, list[tuple[str, Trial, Evaluation]]] = {}
-    for name, done in results.items():
-        for trial, outcome in done:
+    for name, outcomes in results.items():
+        for trial, outcome in outcomes:
             kind = "wrm" if trial.attack == "wrm" else f"norm {trial.norm:g}"
             panel = kind if len(results) == 1 or trial.attack == "wrm" else f"{trial.attack}, {kind}"
             kinds.setdefault(panel, []).append((trial.attack if len(results) == 1 else name, trial, outcome))
@@ -338,9 +337,9 @@ def draw(results: dict[str, list[tuple[Trial, Evaluation]]], path: Path, title: 
             intervals = [outcome.error or outcome.loss for _, outcome in mine]
             curves[line] = Curve(
                 [strength for strength, _ in mine],
-                [one.value for one in intervals],
-                [one.low for one in intervals],
-                [one.high for one in intervals],
+                [interval.value for interval in intervals],
+                [interval.low for interval in intervals],
+                [interval.high for interval in intervals],
             )
         labelled = entries[0][2].errors is not None
         strength = f"inputs move by at most ε ({units})"
@@ -356,40 +355,59 @@ def draw(results: dict[str, list[tuple[Trial, Evaluation]]], path: Path, title: 
 
 
 def _distances(entries: list[tuple[str, Trial, Evaluation]]) -> dict[str, Curve]:
-    """ρ̂_test against γ, one line for each label (fig:mnist2)."""
+    """Return the curves of ρ̂_test against γ, one for each label (fig:mnist2)."""
     curves = {}
     for line in dict.fromkeys(label for label, _, _ in entries):
-        mine = sorted((trial.strength, one.rho_test) for label, trial, one in entries if label == line)
+        mine = sorted(
+            (trial.strength, outcome.rho_test) for label, trial, outcome in entries if label == line
+        )
         strengths, levels = [pair[0] for pair in mine], [pair[1] for pair in mine]
         curves[line] = Curve(strengths, levels, levels, levels)
     return curves
 
 
-def where(rows: list[dict[str, Any]], domain: Domain) -> str:
-    """What the table leaves out, since it is the same in every row, in words."""
-    said = [", ".join(dict.fromkeys(row["attack"] for row in rows if row["attack"] != WORST))]
+def _common_words(rows: list[dict[str, Any]], domain: Domain) -> str:
+    """Return the settings that are the same in every row, which the table leaves out."""
+    parts = [", ".join(dict.fromkeys(row["attack"] for row in rows if row["attack"] != WORST))]
     for name, words in _WORDS.items():
         values = {row[name] for row in rows} - {None}
         if len(values) == 1 and (name, *values) != ("restarts", 1):
-            said.append(words.format(number(*values)))
+            parts.append(words.format(number(*values)))
     costs = [row["cost"]["type"] for row in rows if row["cost"] is not None]
-    said += [f"cost {costs[0]}"] if costs else []
-    return ", ".join([*said, clipping(rows[0]["clipped"], domain)])
+    parts += [f"cost {costs[0]}"] if costs else []
+    return ", ".join([*parts, clipping(rows[0]["clipped"], domain)])
 
 
 def clipping(clipped: bool, domain: Domain) -> str:
-    """Where moved inputs were kept."""
+    """Return words about the set that perturbed inputs were kept in."""
     if not clipped:
         return "not clipped"
     unbounded = isinstance(domain, Unbounded)
     return "not clipped, since the data have no bounds" if unbounded else "clipped to the data's domain"
 
 
-def require_same_test(runs: Sequence[RunDirectory]) -> None:
-    """Raise ``ArgumentError``, which names every run and its data, unless they have the same test samples."""
-    kinds, told = set(), []
-    for run in runs:
+def open_comparable(runs: Sequence[Path], models: Sequence[str], run_data: str | None) -> list[LoadedRun]:
+    """Open runs that have the same test samples, scaled alike.
+
+    Raises:
+        ArgumentError: for a run that is named twice, for different samples, or for a model file of no run.
+    """
+    names = ", ".join(map(str, runs))
+    different = len({os.path.realpath(path) for path in runs}) == len(runs)
+    require(different, "runs", "be named once each", names)
+    folders = [RunDirectory.open(path, data=run_data) for path in runs]
+    own = [own_model(folder, models) for folder in folders]
+    unused = [text for text in models if text not in own]
+    require(not unused, "--model", f"be of one of the runs {names}", ", ".join(unused))
+    samples, words = set(), []
+    for run in folders:
         settings, rows = read_settings(run), run.rows["test"].tolist()
-        kinds.add((run.record.data_sha256, tuple(rows)))
-        told.append(f"{run.path} with {len(rows)} samples of {settings.data}, split by seed {settings.seed}")
-    require(len(kinds) == 1, "runs", "have the same test samples, to be compared", "; ".join(told))
+        samples.add((run.record.data_sha256, tuple(rows)))
+        words.append(f"{run.path} with {len(rows)} samples of {settings.data}, split by seed {settings.seed}")
+    require(len(samples) == 1, "runs", "have the same test samples, to be compared", "; ".join(words))
+    opened = [open_run(folder, model=model) for folder, model in zip(folders, own, strict=True)]
+    for other in opened[1:]:
+        same = torch.equal(other.data.test.inputs, opened[0].data.test.inputs)
+        rule = f"have inputs scaled as those of {runs[0]}"
+        require(same, "runs", rule, f"{other.run.path}, which scales otherwise")
+    return opened

@@ -2,27 +2,42 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
+import click
 
-from certus.cli.options import AttackOptions, Json, RunData, options_of
+from certus.cli.options import (
+    ATTACK_PANELS,
+    PATH,
+    AttackOptions,
+    argument,
+    command,
+    json_option,
+    models_option,
+    options_of,
+    refuse_unused,
+    run_data_option,
+    unused_by_data,
+)
 from certus.errors import require
 
 
+@command("compare", panel="Attack", panels=ATTACK_PANELS)
+@argument("runs", type=PATH, nargs=-1, required=True)
 @options_of(AttackOptions)
+@models_option
+@run_data_option
+@json_option
+@click.pass_context
 def compare(
-    context: typer.Context,
-    runs: Annotated[list[Path], typer.Argument(help="Two or more runs; differences are to the first.")],
-    models: Annotated[
-        list[str] | None,
-        typer.Option("--model", help="FILE.py:FACTORY of a run that has its own; several if they differ."),
-    ] = None,
-    run_data: RunData = None,
-    as_json: Json = False,
+    context: click.Context,
+    /,
+    runs: tuple[Path, ...],
+    models: tuple[str, ...],
+    run_data: str | None,
+    as_json: bool,
     **options: Any,
 ) -> None:
     """Attack several models on the same samples, side by side.
@@ -32,62 +47,44 @@ def compare(
     certus compare runs/wrm runs/pgd --norm 2 --epsilon from:runs/wrm
     certus compare runs/wrm runs/pgd --epsilon 0.05 --plot compare.png
 
-    Differences to the first run are paired, sample by sample: much smaller ones show
-    than two intervals would tell.
+    RUNS are two or more complete run directories with the same test data. Differences to the first run are
+    paired, sample by sample, which detects much smaller differences than two separate intervals.
     """
-    import torch
-
     from certus.attacks.evaluation import paired_differences
     from certus.cli.attack_support import (
         check_places,
+        choose_samples,
         describe,
         frozen_words,
-        idle_in_attacks,
         make_rows,
         make_trials,
-        require_same_test,
+        open_comparable,
         run_attacks,
-        some_samples,
-        tell,
+        show_results,
+        unused_in_attacks,
     )
-    from certus.cli.options import of_data, refuse_idle
-    from certus.runs.directory import RunDirectory
-    from certus.runs.factory import own_model
-    from certus.runs.loaded_run import open_run
 
-    asked = AttackOptions(**options)
-    different = len({os.path.realpath(path) for path in runs}) == len(runs)
-    named = ", ".join(str(path) for path in runs)
-    require(different and len(runs) >= 2, "runs", "be two or more, each once", named)
-    refuse_idle(context, idle_in_attacks(asked))
-    check_places(asked)
-    folders = {str(path): RunDirectory.open(path, data=run_data) for path in runs}
-    own = {name: own_model(folder, models or []) for name, folder in folders.items()}
-    unused = [text for text in models or [] if text not in own.values()]
-    require(not unused, "--model", f"be of one of the runs {named}", ", ".join(unused))
-    require_same_test(list(folders.values()))
-    opened = {name: open_run(folder, model=own[name]) for name, folder in folders.items()}
-    first = next(iter(opened.values()))
-    refuse_idle(context, of_data(first.data))
-    for name, other in opened.items():
-        alike = torch.equal(other.data.test.inputs, first.data.test.inputs)
-        require(alike, "runs", f"have inputs scaled as those of {runs[0]}", f"{name}, which scales otherwise")
-    chosen = some_samples(first, asked)
-    trials = make_trials(first, asked, models=models or [])
+    typed = AttackOptions(**options)
+    require(len(runs) >= 2, "runs", "be two or more", ", ".join(map(str, runs)))
+    refuse_unused(context, unused_in_attacks(typed))
+    check_places(typed)
+    opened = open_comparable(runs, models, run_data)
+    first = opened[0]
+    refuse_unused(context, unused_by_data(first.data))
+    chosen = choose_samples(first, typed)
+    trials = make_trials(first, typed, models=models)
     # Every model meets the same adversary: wrm as an attack pays the cost of the first run.
-    done = {
-        name: run_attacks(replace(one, cost=first.cost), chosen.data, trials, asked.seed)
-        for name, one in opened.items()
+    outcomes = {
+        str(path): run_attacks(replace(trained, cost=first.cost), chosen.data, trials, typed.seed)
+        for path, trained in zip(runs, opened, strict=True)
     }
-    base = next(iter(done.values()))
-    content = []
-    for name, results in done.items():
-        rows = make_rows(results, first.cost)
-        for row, (_, outcome), (_, reference) in zip(rows, results, base, strict=True):
-            difference = None if results is base else paired_differences(outcome, reference)
-            content.append(
-                {"run": name, **row, "minus_first": None if difference is None else asdict(difference)}
-            )
-    about = {**describe(first, chosen, asked.seed), "rows": content}
+    base = outcomes[str(runs[0])]
+    rows = []
+    for name, results in outcomes.items():
+        own_rows = make_rows(results, first.cost)
+        for row, (_, outcome), (_, reference) in zip(own_rows, results, base, strict=True):
+            difference = None if results is base else asdict(paired_differences(outcome, reference))
+            rows.append({"run": name, **row, "minus_first": difference})
+    content = {**describe(first, chosen, typed.seed), "rows": rows}
     last = f"Attained. Differences are to {runs[0]}, paired sample by sample.{frozen_words(chosen.data)}"
-    tell(asked, done, about, chosen.words, first.data.domain, last, as_json=as_json)
+    show_results(typed, outcomes, content, chosen.words, first.data.domain, last, as_json=as_json)

@@ -1,171 +1,398 @@
-"""Options that commands share, options made from settings, and the refusal of options without effect."""
+"""Commands and options of the command line, on click.
+
+A command lists its options in panels, names an option in errors as it is typed, and refuses options that
+have no effect.
+"""
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Collection, Mapping
+import difflib
+import functools
+import os
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
-import typer
+import click
+from click.core import ParameterSource
 
-from certus.errors import ArgumentError
+from certus._names import NORMS, PAPER_NAMES
+from certus.cli.streams import if_interrupted, results_apart
+from certus.errors import ArgumentError, UnsupportedError, require, truncate
+from certus.runs.settings import FLAGS, CommandOption
 
 if TYPE_CHECKING:
     from certus.datasets import SplitDataset
     from certus.runs.directory import RunDirectory
 
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 
-Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout.")]
-
-NoLock = Annotated[
-    bool, typer.Option("--no-lock", help="Do without locks, where the file system has none: take care alone.")
-]
-
-RunData = Annotated[
-    str | None,
-    typer.Option("--run-data", help="Where the run's own data are now, if they were moved, as csv:FILE."),
-]
-
-ModelFile = Annotated[
-    str | None, typer.Option("--model", help="The run's own FILE.py:FACTORY, if it has one: it is executed.")
-]
-
-_Command = TypeVar("_Command", bound=Callable[..., None])
+_OTHER_NAMES = {"spec": "data", "gammas": "gamma"}
+"""Parameter of the library → parameter of a command, where the names differ."""
 
 
-def options_of(
-    settings: type, *, flags: Mapping[str, str] | None = None, types: Mapping[str, Any] | None = None
-) -> Callable[[_Command], _Command]:
-    """A decorator: the command's ``**options`` become one option for each field that has a word of help.
+# --- Values -------------------------------------------------------------------------------------------
+
+
+class UserPath(click.Path):
+    """A path in which a leading ~ is a home directory, as in ``--output=~/run``: shells leave it alone."""
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        text = os.fspath(value)
+        expanded = os.path.expanduser(text)
+        if expanded.startswith("~"):
+            self.fail(
+                f"be a path of a user that there is, or ./{text} where a name begins with ~", param, ctx
+            )
+        return super().convert(expanded, param, ctx)
+
+
+class Choice(click.Choice[str]):
+    """One of several words, or the paper's name for one."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return super().convert(PAPER_NAMES.get(value, value), param, ctx)
+
+
+def _cast(parameter: click.Parameter, cast: Callable[[Any], Any], value: Any) -> Any:
+    """Return a typed value converted by click, or raise ``ArgumentError`` that names the parameter."""
+    name = typed_name(parameter)
+    texts = value if isinstance(value, list | tuple) else [value]
+    for text in texts:
+        if isinstance(text, str):
+            require(text != "" or parameter.default == "", name, "not be empty", "''")
+            require("\0" not in text, name, "have no NUL byte", repr(text))
+    try:
+        return cast(value)
+    except click.BadParameter as error:
+        rule = {"integer": "be a whole number", "float": "be a number"}.get(
+            parameter.type.name, error.message
+        )
+        if isinstance(parameter.type, click.Choice):
+            rule = f"be one of {', '.join(parameter.type.choices)}"
+        got = truncate(", ".join(map(repr, texts)))
+        raise ArgumentError(with_nearest(f"`{name}` must {rule}; got {got}.")) from None
+
+
+class Option(click.Option):
+    """An option in a panel of ``--help``."""
+
+    def __init__(self, *arguments: Any, panel: str = "", **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
+        self.panel = panel
+
+    def type_cast_value(self, ctx: click.Context, value: Any) -> Any:
+        return _cast(self, functools.partial(super().type_cast_value, ctx), value)
+
+    def get_help_extra(self, ctx: click.Context) -> Any:
+        """Return the default as it is, without the brackets that click puts around one in words."""
+        extra = super().get_help_extra(ctx)
+        if isinstance(self.show_default, str):
+            extra["default"] = self.show_default
+        return extra
+
+
+class Argument(click.Argument):
+    """A positional argument."""
+
+    def type_cast_value(self, ctx: click.Context, value: Any) -> Any:
+        return _cast(self, functools.partial(super().type_cast_value, ctx), value)
+
+
+PATH = UserPath()
+option = functools.partial(click.option, cls=Option)
+argument = functools.partial(click.argument, cls=Argument)
+
+
+# --- Commands -----------------------------------------------------------------------------------------
+
+
+class Command(click.Command):
+    """A command with its options in panels, and with refusals in terms of its own options.
 
     Args:
-        settings: a dataclass whose fields are ``Annotated[type, "help"]``, or ``Annotated[type, Option]``
-            where the command line is all they are for.
-        flags: field → its name on the command line, where that is another.
-        types: field → its type on the command line, where that is another; its default is then None, for the
-            command to decide.
+        panel: the panel of ``certus --help`` that lists it.
+        panels: the order of the panels of its options; those without a panel are in the last.
     """
 
-    def decorate(command: _Command) -> _Command:
-        own = inspect.signature(command, eval_str=True)
-        kept = [
-            one.replace(kind=inspect.Parameter.KEYWORD_ONLY)
-            for one in own.parameters.values()
-            if one.kind is not inspect.Parameter.VAR_KEYWORD
-        ]
-        hints = get_type_hints(settings, include_extras=True)
-        made = [
-            _parameter(field.name, hints[field.name], field.default, flags or {}, types or {})
-            for field in fields(settings)
-            if hasattr(hints[field.name], "__metadata__")
-        ]
-        # What the command adds to the settings, such as where to write, is listed behind them.
-        first = [one for one in kept if one.default is one.empty or one.name in hints]
-        last = [one for one in kept if one not in first]
-        command.__signature__ = own.replace(parameters=[*first, *made, *last])  # type: ignore[attr-defined]  # which inspect reads
-        return command
+    def __init__(
+        self, *arguments: Any, panel: str = "", panels: Sequence[str] = ("Options",), **settings: Any
+    ) -> None:
+        super().__init__(*arguments, **settings)
+        self.panel, self.panels = panel, panels
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        rows: dict[str, list[tuple[str, str]]] = {panel: [] for panel in self.panels}
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx) if isinstance(parameter, click.Option) else None
+            if record is not None:
+                rows[getattr(parameter, "panel", "") or self.panels[-1]].append(record)
+        for panel, records in rows.items():
+            with formatter.section(panel):
+                formatter.write_dl(records)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            with results_apart(), if_interrupted(lambda: "nothing is kept; the same command starts again."):
+                return super().invoke(ctx)
+        except (ArgumentError, UnsupportedError) as error:
+            if type(error) not in (ArgumentError, UnsupportedError):  # not about an option
+                raise
+            message = re.sub(r"`(\w+)`", lambda name: f"`{flag_of(ctx, name[1])}`", str(error))
+            raise type(error)(with_nearest(message)) from error
+
+
+class Group(click.Group):
+    """Commands under the names of their panels, in the order in which they were added."""
+
+    command_class = Command
+
+    def __init__(self, *arguments: Any, panel: str = "", **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
+        self.panel = panel
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        rows: dict[str, list[tuple[str, str]]] = {}
+        widest = max(map(len, self.commands))
+        for name, member in self.commands.items():
+            sentence = (member.help or "").partition("\n")[0]
+            rows.setdefault(getattr(member, "panel", "") or "Commands", []).append(
+                (name.ljust(widest), sentence)
+            )
+        for panel, records in rows.items():
+            with formatter.section(panel):
+                formatter.write_dl(records)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if name not in self.commands and not name.startswith("-"):
+            near = difflib.get_close_matches(name, self.commands, 1)
+            remedy = f"Did you mean '{near[0]}'?" if near else f"`{ctx.command_path} --help` lists them."
+            ctx.fail(f"No such command '{name}'. {remedy}")
+        return super().resolve_command(ctx, args)
+
+
+command = functools.partial(click.command, cls=Command)
+
+
+def typed_name(parameter: click.Parameter) -> str:
+    """Return ``--lr`` for an option, ``DATA`` for an argument."""
+    return next((flag for flag in parameter.opts if flag.startswith("--")), (parameter.name or "").upper())
+
+
+def flag_of(context: click.Context, name: str) -> str:
+    """Return a parameter of the library as it is typed; its name if the command has none."""
+    names = (name, _OTHER_NAMES.get(name), f"--{name.replace('_', '-')}")
+    for parameter in context.command.params:
+        if parameter.name in names or typed_name(parameter) in names:
+            return typed_name(parameter)
+    return name
+
+
+def with_nearest(message: str) -> str:
+    """Return the message with the nearest of the choices that it lists, if one is near.
+
+    >>> with_nearest("`--split` must be one of train, test; got 'tset'.")
+    "`--split` must be one of train, test; got 'tset'. Did you mean test?"
+    """
+    parts = re.fullmatch(r"`[^`]+` must be (?:all, or )?(?:one of )?(.+); got '([^']+)'\.", message)
+    choices = re.split(r", or |, | or ", parts[1]) if parts else []
+    if parts is None or len(choices) < 2:
+        return message
+    near = difflib.get_close_matches(parts[2], [choice for choice in choices if " " not in choice], 1)
+    return f"{message} Did you mean {near[0]}?" if near else message
+
+
+# --- Options that commands share ----------------------------------------------------------------------
+
+json_option = option("--json", "as_json", is_flag=True, help="Print the result as JSON on stdout.")
+no_lock_option = option(
+    "--no-lock",
+    is_flag=True,
+    help="Disable file locking. You must make sure that no other process writes to the same folder.",
+)
+run_data_option = option(
+    "--run-data",
+    metavar="DATA",
+    help="New location of the run's own data, such as csv:FILE, if they were moved.",
+)
+model_option = option(
+    "--model",
+    metavar="FILE.py:FACTORY",
+    help="File and function that build the run's network. The file is executed.",
+)
+models_option = option(
+    "--model",
+    "models",
+    metavar="FILE.py:FACTORY",
+    multiple=True,
+    help="File and function that build the network of a run; may be repeated. The file is executed.",
+)
+tensorboard_option = option(
+    "--tensorboard",
+    type=PATH,
+    metavar="DIR",
+    help="Log the metrics of each epoch for TensorBoard, in DIR/RUN.",
+)
+
+
+def options_of(settings: type, *, types: Mapping[str, Any] | None = None) -> Callable[[_Function], _Function]:
+    """Return a decorator that adds one option for each described field of a dataclass.
+
+    A field is described by ``Annotated[type, CommandOption(...)]``. Where the description words the default,
+    the option is None unless it is typed.
+
+    Args:
+        types: field → its type on the command line, where that is another.
+    """
+    hints = get_type_hints(settings, include_extras=True)
+
+    def decorate(function: _Function) -> _Function:
+        for field in reversed(fields(settings)):
+            if hasattr(hints[field.name], "__metadata__"):
+                kind, described = get_args(hints[field.name])
+                kind = (types or {}).get(field.name, kind)
+                function = _option(field.name, kind, field.default, described)(function)
+        return function
 
     return decorate
 
 
-def _parameter(
-    name: str, hint: Any, default: object, flags: Mapping[str, str], types: Mapping[str, Any]
-) -> inspect.Parameter:
-    kind, said = get_args(hint)
-    option = said
-    if isinstance(said, str):
-        option = typer.Option(*([flags[name]] if name in flags else []), help=said)
-    return inspect.Parameter(
-        name,
-        inspect.Parameter.KEYWORD_ONLY,
-        default=None if name in types else default,
-        annotation=Annotated[types.get(name, kind), option],
-    )
+def _option(name: str, kind: Any, default: Any, described: CommandOption) -> Callable[[_Function], _Function]:
+    """Return the option of a field; a field that is True by default has ``--no-…`` beside it."""
+    flags = described.flags or (FLAGS.get(name, f"--{name.replace('_', '-')}"),)
+    settings: dict[str, Any] = {"help": described.help, "panel": described.panel, "default": default}
+    if get_origin(kind) is tuple:
+        kind, _ = get_args(kind)
+        settings |= {"multiple": True, "default": ()}
+    elif described.default:
+        settings["default"] = None
+    if described.default or default == "":
+        settings["show_default"] = described.default or False
+    kind = next((part for part in get_args(kind) if part is not type(None)), kind)
+    if kind is bool:
+        pair = f"{flags[0]}/--no-{flags[0][2:]}" if default else flags[0]
+        return option(pair, name, is_flag=True, **settings)
+    kind = Choice(described.choices) if described.choices else PATH if kind is Path else kind
+    return option(*flags, name, type=kind, **settings)
 
 
 @dataclass(frozen=True)
 class AttackOptions:
-    """What was asked for, as it was typed."""
+    """Options of ``certus attack`` and ``certus compare``, as they were typed."""
 
     attacks: Annotated[
-        list[str] | None,
-        typer.Option("--attack", help="fgsm, bim, pgd or wrm; several: the worst of them too."),
-    ] = None
+        tuple[str, ...],
+        CommandOption(
+            "Attack to run; may be repeated, and then the worst of all attacks is listed too.",
+            "Attack",
+            default="pgd",
+            flags=("--attack",),
+            choices=("fgsm", "bim", "pgd", "wrm"),
+        ),
+    ] = ()
     norm: Annotated[
         str | None,
-        typer.Option(
-            help="Norm of fgsm, bim and pgd: 1, 2 or inf. Default: inf; without --epsilon, the run's own."
+        CommandOption(
+            "Norm of the perturbations of fgsm, bim and pgd.",
+            "Attack",
+            default="inf; without --epsilon, the norm that the run was trained for",
+            choices=tuple(NORMS),
         ),
     ] = None
     epsilon: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="How far each sample may move; several make a sweep. from:RUN is as far as that run's wrm "
-            "moves. By default as far as the run was trained for."
+        tuple[str, ...],
+        CommandOption(
+            "Largest norm of a perturbation; may be repeated for a sweep. from:RUN is the root mean square "
+            "distance by which wrm moves the training data of that run.",
+            "Attack",
+            default="the distance that the run was trained for",
         ),
-    ] = None
+    ] = ()
     gamma: Annotated[
-        list[float] | None, typer.Option(help="Penalty of the attack wrm; several make a sweep.")
-    ] = None
+        tuple[float, ...],
+        CommandOption("Penalty on transport of the attack wrm; may be repeated for a sweep.", "Attack"),
+    ] = ()
     relative: Annotated[
-        bool, typer.Option("--relative", help="Epsilon in units of the mean length of an input.")
+        bool, CommandOption("Multiply every epsilon by the mean norm of the training inputs.", "Attack")
     ] = False
     steps: Annotated[
         int | None,
-        typer.Option(help="Gradient steps of bim and pgd; 15 by default (20 for attack --nearest)."),
+        CommandOption("Gradient steps of bim and pgd.", "Attack", default="15; 20 with --nearest"),
     ] = None
     step_size: Annotated[
-        float | None, typer.Option(help="Of bim and pgd; 2.5 epsilon / steps by default.")
+        float | None, CommandOption("Step size of bim and pgd.", "Attack", default="2.5 * epsilon / steps")
     ] = None
     restarts: Annotated[
-        int | None, typer.Option(help="Random starts of pgd; the worst counts. 1 by default.")
+        int | None,
+        CommandOption(
+            "Random restarts of pgd; the worst result of each sample counts.", "Attack", default="1"
+        ),
     ] = None
-    clip: Annotated[bool, typer.Option(help="Keep moved inputs where the data live, e.g. in [0, 1].")] = True
+    clip: Annotated[
+        bool, CommandOption("Keep perturbed inputs inside the domain of the data, such as [0, 1].", "Attack")
+    ] = True
     samples: Annotated[
-        int | None, typer.Option(help="How many test samples, chosen by the seed; all by default.")
+        int | None,
+        CommandOption("Number of test samples, drawn at random.", "Samples", default="all"),
     ] = None
-    seed: Annotated[int, typer.Option(help="Chooses the samples, and random starts.")] = 0
-    plot: Annotated[Path | None, typer.Option(help="Draw the sweep into this file (.png, .svg, .pdf).")] = (
-        None
-    )
+    seed: Annotated[int, CommandOption("Seed of the drawn samples and of random restarts.", "Samples")] = 0
+    plot: Annotated[
+        Path | None, CommandOption("Picture of the sweep to write (.png, .svg or .pdf).", "Output")
+    ] = None
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="File for the rows: LaTeX (.tex), CSV (.csv), else JSON."),
+        CommandOption(
+            "File to write: LaTeX (.tex) or CSV (.csv) of the rows, otherwise JSON of everything.",
+            "Output",
+            flags=("--output", "-o"),
+        ),
     ] = None
 
 
-def refuse_idle(context: typer.Context, idle: Mapping[str, str | None]) -> None:
-    """Raise ``ArgumentError`` for an option that was typed and idles.
+ATTACK_PANELS = ("Attack", "Samples", "Output")
+
+
+# --- Options without effect ---------------------------------------------------------------------------
+
+
+def refuse_unused(context: click.Context, unused: Mapping[str, str | None]) -> None:
+    """Raise ``ArgumentError`` for an option that was typed although it has no effect.
 
     Args:
-        idle: parameter → where it has no effect and why, as in "for erm, which moves no inputs"; None where
-            it has one.
+        unused: parameter → where it has no effect and why, as in "for erm, which moves no inputs"; None
+            where it has an effect.
     """
     for parameter in context.command.params:
-        reason, source = idle.get(parameter.name or ""), context.get_parameter_source(parameter.name or "")
-        if reason is not None and source is not None and source.name == "COMMANDLINE":
-            flag, got = _as_typed(parameter, context.params[parameter.name or ""])
-            raise ArgumentError(f"`{flag}` must be left out {reason}{got}.")
+        name = parameter.name or ""
+        reason = unused.get(name)
+        if reason is None or context.get_parameter_source(name) is not ParameterSource.COMMANDLINE:
+            continue
+        value, flag, got = context.params[name], parameter.opts[0], ""
+        if isinstance(value, bool):
+            flag = parameter.secondary_opts[0] if parameter.secondary_opts and not value else flag
+        else:
+            got = f"; got {', '.join(map(str, value)) if isinstance(value, tuple) else value}"
+        raise ArgumentError(f"`{flag}` must be left out {reason}{got}.")
 
 
-def _as_typed(parameter: Any, value: object) -> tuple[str, str]:
-    """The option's name on the command line, and its value in words; a switch has none."""
-    if isinstance(value, bool):
-        names = parameter.opts if value or not parameter.secondary_opts else parameter.secondary_opts
-        return names[0], ""
-    shown = ", ".join(map(str, value)) if isinstance(value, list | tuple) else value
-    return parameter.opts[0], f"; got {shown}"
-
-
-def of_others(chosen: Collection[str], taken: Mapping[str, Collection[str]]) -> dict[str, str | None]:
-    """What idles for some methods: the options that none of them takes.
+def unused_by_methods(chosen: Collection[str], taken: Mapping[str, Collection[str]]) -> dict[str, str | None]:
+    """Return the options that none of the chosen methods takes.
 
     Args:
         taken: option → the methods that take it.
 
-    >>> of_others(["fgsm"], {"steps": ("bim", "pgd"), "norm": ("fgsm", "pgd")})
+    >>> unused_by_methods(["fgsm"], {"steps": ("bim", "pgd"), "norm": ("fgsm", "pgd")})
     {'steps': 'for fgsm: it is for bim, pgd'}
     """
     return {
@@ -175,41 +402,41 @@ def of_others(chosen: Collection[str], taken: Mapping[str, Collection[str]]) -> 
     }
 
 
-def of_data(data: SplitDataset) -> dict[str, str | None]:
-    """What idles for a data set."""
+def unused_by_data(data: SplitDataset) -> dict[str, str | None]:
+    """Return the options without effect for a data set."""
     from certus.domains import Unbounded
 
     unbounded = isinstance(data.domain, Unbounded)
     return {
         "clip": f"for {data.name}, whose inputs have no bounds" if unbounded else None,
-        "standardize": None if data.feature_names else f"for {data.name}, which is no table",
+        "standardize": None if data.feature_names else f"for {data.name}, which is not a table",
     }
 
 
-def of_labels(data: SplitDataset) -> dict[str, str | None]:
-    """What idles without classes."""
-    why = f"for {data.name}, a regression: there are no labels" if data.classes is None else None
-    return dict.fromkeys(("label_price", "predicted", "epsilon", "class_weights"), why)
+def unused_without_labels(data: SplitDataset) -> dict[str, str | None]:
+    """Return the options without effect for a regression."""
+    reason = f"for {data.name}, a regression: there are no labels" if data.classes is None else None
+    return dict.fromkeys(("label_price", "predicted", "epsilon", "class_weights"), reason)
 
 
-def of_source(spec: str) -> dict[str, str | None]:
-    """What idles for data that are yet to be read."""
+def unused_by_source(spec: str) -> dict[str, str | None]:
+    """Return the options without effect for data that have not been read yet."""
     from certus.datasets.catalogue import TABLES
 
-    why = None if spec.startswith(TABLES) else f"for {spec}: it is for csv:FILE and parquet:FILE"
-    idle: dict[str, str | None] = dict.fromkeys(
-        ("target", "drop", "categorical", "missing", "split", "split_by"), why
+    reason = None if spec.startswith(TABLES) else f"for {spec}: it is for csv:FILE and parquet:FILE"
+    unused: dict[str, str | None] = dict.fromkeys(
+        ("target", "drop", "categorical", "missing", "split", "split_by"), reason
     )
     if not spec.startswith("csv:"):
-        idle |= dict.fromkeys(("encoding", "separator"), why or f"for {spec}: it is for csv:FILE")
-    return idle
+        unused |= dict.fromkeys(("encoding", "separator"), reason or f"for {spec}: it is for csv:FILE")
+    return unused
 
 
-def of_network(*runs: RunDirectory) -> dict[str, str | None]:
-    """``--model`` names the file of a network; it idles for runs that have none."""
+def unused_by_network(*runs: RunDirectory) -> dict[str, str | None]:
+    """Return ``--model``, the file of a network, unless a run has such a file."""
     from certus.runs.factory import has_own_file, read_settings
 
     if any(has_own_file(read_settings(run)) for run in runs):
         return {}
-    named = ", ".join(f"{run.path} ({read_settings(run).model})" for run in runs)
-    return {"model": f"for a network that certus builds itself: {named}"}
+    networks = ", ".join(f"{run.path} ({read_settings(run).model})" for run in runs)
+    return {"model": f"for a network that certus builds itself: {networks}"}

@@ -2,70 +2,48 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from certus._progress import counting_bar
-from certus.cli.options import RunData
+from certus.cli.options import PATH, argument, command, models_option, option, run_data_option
 from certus.cli.output import console, messages, require_file, require_folder, same_place
 from certus.errors import require, require_count
 from certus.storage.write import write_atomically
 
 
+@command("report", panel="Inspect")
+@argument("runs", type=PATH, nargs=-1, required=True)
+@option("--output", "-o", type=PATH, default="report.html", help="HTML page to write.")
+@option("--figures", type=PATH, help="Folder for the figures of the page as PNG, SVG and PDF.")
+@option("--samples", default=200, help="Number of test samples to attack, drawn at random.")
+@option("--seed", default=0, help="Seed of the drawn samples and of random restarts.")
+@models_option
+@run_data_option
 def report(
-    runs: Annotated[list[Path], typer.Argument(help="One or more complete run directories.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="The page to write.")] = Path("report.html"),
-    figures: Annotated[
-        Path | None, typer.Option(help="Also draw its figures into this folder, as PNG, SVG and PDF.")
-    ] = None,
-    samples: Annotated[int, typer.Option(help="Test samples to attack, chosen by the seed.")] = 200,
-    seed: Annotated[int, typer.Option(help="Chooses these samples, and random starts.")] = 0,
-    models: Annotated[
-        list[str] | None,
-        typer.Option("--model", help="FILE.py:FACTORY of a run that has its own; several if they differ."),
-    ] = None,
-    run_data: RunData = None,
+    runs: tuple[Path, ...],
+    output: Path,
+    figures: Path | None,
+    samples: int,
+    seed: int,
+    models: tuple[str, ...],
+    run_data: str | None,
 ) -> None:
-    """Write one page about runs, to look at offline and to hand on.
+    """Write an HTML page about runs, readable offline.
 
     \b
     certus report runs/digits
     certus report runs/digits-wrm runs/digits-erm -o compare.html
     certus report runs/digits --figures figures
 
-    Run `certus certify RUN` first: the page shows the certificate in RUN/certificate. Several runs must
-    have the same test data.
+    RUNS are complete run directories with the same test data. Call `certus certify RUN` first: the page shows
+    the certificate in RUN/certificate.
     """
-
-    make_report(runs, output, figures, samples, seed, models or [], run_data)
-
-
-def make_report(
-    runs: Sequence[Path],
-    output: Path,
-    figures: Path | None,
-    samples: int,
-    seed: int,
-    models: Sequence[str],
-    run_data: str | None,
-) -> None:
-    """Measure, write, and say where."""
-    import torch
-
-    from certus.cli.attack_support import require_same_test
+    from certus.cli.attack_support import open_comparable
     from certus.display.report.contents import attack_unit, evaluations, measure_run
     from certus.display.report.figure_files import draw_figures
     from certus.display.report.page import plotly_js, render_report
-    from certus.runs.directory import RunDirectory, owner_of
-    from certus.runs.factory import own_model
-    from certus.runs.loaded_run import open_run
+    from certus.runs.directory import owner_of
 
-    different = len({os.path.realpath(path) for path in runs}) == len(runs)
-    require(different, "runs", "be named once each", ", ".join(map(str, runs)))
     require_count("--samples", samples, least=2)
     require_file("--output", output)
     if figures is not None:
@@ -74,24 +52,17 @@ def make_report(
         owner = owner_of(figures)
         taken = "" if owner is None else f"{figures}, which holds {owner.words}"
         require(not taken, "--figures", "be a folder of its own", taken)
-    plotly_js()  # what is missing is said before anything is attacked
-    folders = [RunDirectory.open(path, data=run_data) for path in runs]
-    require_same_test(folders)
-    opened = [open_run(folder, model=own_model(folder, models)) for folder in folders]
-    first = opened[0]
-    for other in opened[1:]:
-        same = torch.equal(other.data.test.inputs, first.data.test.inputs)
-        rule = f"have inputs scaled as those of {runs[0]}"
-        require(same, "runs", rule, f"{other.run.path}, which scales otherwise")
-    total = sum(evaluations(one, samples) for one in opened)
+    plotly_js()  # raises before anything is attacked, if it is missing
+    opened = open_comparable(runs, models, run_data)
+    total = sum(evaluations(trained, samples) for trained in opened)
     with counting_bar(messages, "measuring", total) as advance:
-        reports = [measure_run(one, attack_unit(first), samples, seed, advance) for one in opened]
+        reports = [measure_run(trained, attack_unit(opened[0]), samples, seed, advance) for trained in opened]
     output.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(output, render_report(reports).encode())
     console.print(f"Written: {output}. Open it in a browser; it needs no network.")
     if figures is not None:
-        drawn = draw_figures(reports, figures)
-        console.print(f"Figures in {figures}: {', '.join(drawn)}, each as .png, .svg and .pdf.")
-    for report in reports:
-        for line in report.remarks:
-            messages.print(f"{report.name}: {line}")
+        names = draw_figures(reports, figures)
+        console.print(f"Figures in {figures}: {', '.join(names)}, each as .png, .svg and .pdf.")
+    for each in reports:
+        for line in each.remarks:
+            messages.print(f"{each.name}: {line}")

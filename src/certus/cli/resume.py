@@ -3,53 +3,57 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
-import typer
+import click
 
-from certus.cli.options import Json, ModelFile, NoLock, RunData, of_network, refuse_idle
+from certus.cli.options import (
+    PATH,
+    argument,
+    command,
+    json_option,
+    model_option,
+    no_lock_option,
+    refuse_unused,
+    run_data_option,
+    tensorboard_option,
+    unused_by_network,
+)
 from certus.cli.output import messages
-from certus.cli.train import LogFolder
+from certus.cli.train import carry_out, make_fabric, require_tensorboard, show_run
 
 
+@command("resume", panel="Train")
+@argument("run", type=PATH)
+@model_option
+@run_data_option
+@tensorboard_option
+@no_lock_option
+@json_option
+@click.pass_context
 def resume(
-    context: typer.Context,
-    run: Annotated[Path, typer.Argument(help="A run directory.")],
-    model: ModelFile = None,
-    run_data: RunData = None,
-    tensorboard: LogFolder = None,
-    no_lock: NoLock = False,
-    as_json: Json = False,
-) -> None:
-    """Go on with an interrupted run, exactly from its last checkpoint.
-
-    \b
-    certus resume runs/digits
-    """
-
-    go_on(context, run, model, run_data, logs=tensorboard, locking=not no_lock, as_json=as_json)
-
-
-def go_on(
-    context: typer.Context,
+    context: click.Context,
     run: Path,
     model: str | None,
     run_data: str | None,
-    *,
-    logs: Path | None,
-    locking: bool,
+    tensorboard: Path | None,
+    no_lock: bool,
     as_json: bool,
 ) -> None:
-    """Train an interrupted run to the end; show one that is complete."""
-    from certus.cli.train import carry_out, make_fabric, require_tensorboard, show_run
+    """Continue an interrupted training from its last checkpoint.
+
+    \b
+    certus resume runs/digits
+
+    RUN is a run directory. The result is the same as without the interruption.
+    """
     from certus.runs.directory import RunDirectory
 
     opened, fabric = RunDirectory.open(run, data=run_data), make_fabric()
-    trained = None if opened.result is None else f"for {run}, which is complete: no epoch is left to log"
-    refuse_idle(context, of_network(opened) | {"tensorboard": trained})
-    require_tensorboard(logs)
+    complete = None if opened.result is None else f"for {run}, which is complete: no epoch is left to log"
+    refuse_unused(context, unused_by_network(opened) | {"tensorboard": complete})
+    require_tensorboard(tensorboard)
     if opened.result is None:
-        carry_out(opened, fabric, model, logs=logs, locking=locking, as_json=as_json)
+        carry_out(opened, fabric, model, logs=tensorboard, locking=not no_lock, as_json=as_json)
     elif fabric.global_rank == 0:
         messages.print(f"{run} is complete already.")
         show_run(opened, opened.result, as_json)

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from certus.cli.options import Json
+from certus.cli.options import PATH, argument, command, json_option
 from certus.cli.output import console, print_json
 from certus.display.text import PlainTable, make_table, number
 from certus.errors import CertusError, require
@@ -16,33 +14,25 @@ if TYPE_CHECKING:
     from certus.runs.directory import RunDirectory
 
 
-def runs(
-    folder: Annotated[Path, typer.Argument(help="Where to look, sub-folders included.")] = Path("runs"),
-    as_json: Json = False,
-) -> None:
-    """List the runs in a folder, with what they reached.
+_UNREADABLE = "unreadable"
+_WORDS = ("data", "model", "method", "epochs", "state")
+_MEASURED = ("test_accuracy", "test_loss", "gamma", "rho_hat")
+_COLUMNS = ("run", *_WORDS[:-1], *_MEASURED, _WORDS[-1])
+_HEADS = {"test_accuracy": "test accuracy", "test_loss": "test loss"}
+
+
+@command("runs", panel="Inspect")
+@argument("folder", type=PATH, default="runs")
+@json_option
+def runs(folder: Path, as_json: bool) -> None:
+    """List the runs in a folder, with their results.
 
     \b
     certus runs
     certus runs experiments --json
+
+    FOLDER is searched with its subfolders; it is "runs" by default.
     """
-
-    show_runs(folder, as_json=as_json)
-
-
-_UNREADABLE = "unreadable"
-
-_WORDS = ("data", "model", "method", "epochs", "state")
-
-_MEASURED = ("test_accuracy", "test_loss", "gamma", "rho_hat")
-
-_COLUMNS = ("run", *_WORDS[:-1], *_MEASURED, _WORDS[-1])
-
-_HEADS = {"test_accuracy": "test accuracy", "test_loss": "test loss"}
-
-
-def show_runs(folder: Path, *, as_json: bool) -> None:
-    """A row for each run; a line for each that cannot be read."""
     from certus.runs.directory import find_runs
 
     rows = [_describe(run) for run in find_runs(folder)]
@@ -62,48 +52,44 @@ def show_runs(folder: Path, *, as_json: bool) -> None:
 
 
 def _show(rows: list[dict[str, Any]]) -> None:
-    """A table; where it is too wide, what all runs have in common is said below it instead."""
-    names = [name for name in _COLUMNS if name != "test_loss" or _some_regression(rows)]
+    """Print a table; where it is too wide, the values that all runs share are printed below it instead."""
+    regression = any(row["test_accuracy"] is None and row["test_loss"] is not None for row in rows)
+    names = [name for name in _COLUMNS if name != "test_loss" or regression]
     names = [name for name in names if name not in _MEASURED or any(row[name] is not None for row in rows)]
-    shown, common = _table(rows, names), {}
-    if not shown.fits(console.width) and len(rows) > 1:
+    table, common = _table(rows, names), {}
+    if not table.fits(console.width) and len(rows) > 1:
         common = {name: str(rows[0][name]) for name in _WORDS if len({row[name] for row in rows}) == 1}
-        shown = _table(rows, [name for name in names if name not in common])
-    console.print(shown)
+        table = _table(rows, [name for name in names if name not in common])
+    console.print(table)
     if common:
-        told = ", ".join(f"{name} {value}" for name, value in common.items())
-        console.print(f"All of them: {told}.")
+        values = ", ".join(f"{name} {value}" for name, value in common.items())
+        console.print(f"All of them: {values}.")
     if any(row["rho_hat"] is not None for row in rows):
         console.print(
             "rho_hat: mean transport cost of the worst case at gamma, on the training data (estimated)."
         )
 
 
-def _some_regression(rows: list[dict[str, Any]]) -> bool:
-    """Whether a run has a test loss and no accuracy."""
-    return any(row["test_accuracy"] is None and row["test_loss"] is not None for row in rows)
-
-
 def _table(rows: list[dict[str, Any]], names: list[str]) -> PlainTable:
-    shown = make_table(
+    table = make_table(
         *(_HEADS.get(name, name) for name in names), words=("data", "model", "method", "state")
     )
     for row in rows:
-        shown.add_row(*(number(row[name]) for name in names))
-    return shown
+        table.add_row(*(number(row[name]) for name in names))
+    return table
 
 
 def _describe(run: RunDirectory) -> dict[str, Any]:
-    """What is told of a run; of a damaged one, why it cannot be read: it must not hide the others."""
+    """Return the row of a run, or why it cannot be read: a corrupt run must not hide the others."""
     row: dict[str, Any] = dict.fromkeys(_COLUMNS) | {"run": str(run.path)}
     try:
-        return row | _healthy(run)
-    except Exception as reason:  # whatever a damaged file may hold
+        return row | _readable_row(run)
+    except Exception as reason:  # anything, if a file is corrupt
         words = str(reason) if isinstance(reason, CertusError) else f"{type(reason).__name__}: {reason}"
         return row | {"state": f"{_UNREADABLE}: {' '.join(words.split())}"}
 
 
-def _healthy(run: RunDirectory) -> dict[str, Any]:
+def _readable_row(run: RunDirectory) -> dict[str, Any]:
     from certus.runs.directory import RunDirectory
     from certus.runs.factory import read_settings
 

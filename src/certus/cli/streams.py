@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import codecs
-import functools
 import io
 import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from contextvars import ContextVar
-from typing import Any, TextIO, TypeVar
+from typing import Any, TextIO
 
 _OTHERWISE = {
     "–": "-",
@@ -118,28 +117,14 @@ def results() -> TextIO:
     return _results.get() or sys.stdout
 
 
-_Command = TypeVar("_Command", bound=Callable[..., object])
-
-
 class Interruption(BaseException):
-    """The user pressed Ctrl-C; its text is the line to say. Not an error: nothing may catch it on the way."""
+    """Ctrl-C, with the line to print; a ``BaseException``, so that nothing catches it on the way."""
 
 
 @contextmanager
 def if_interrupted(line: Callable[[], str]) -> Iterator[None]:
-    """Say this line if Ctrl-C comes inside."""
+    """Raise ``Interruption`` with this line for Ctrl-C inside."""
     try:
         yield
     except KeyboardInterrupt:
         raise Interruption(line()) from None
-
-
-def interruptible(command: _Command) -> _Command:
-    """A command that, if it says nothing better itself, keeps nothing when it is interrupted."""
-
-    @functools.wraps(command)
-    def guarded(*arguments: object, **options: object) -> object:
-        with if_interrupted(lambda: "nothing is kept; the same command starts again."):
-            return command(*arguments, **options)
-
-    return guarded  # type: ignore[return-value]  # called alike

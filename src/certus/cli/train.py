@@ -9,19 +9,31 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
+import click
 
 from certus._defaults import default_epochs, defaults_for
 from certus._format import at_most
-from certus._names import PAPER_NAMES
-from certus.cli.options import Json, NoLock, of_data, of_others, of_source, options_of, refuse_idle
+from certus.cli.options import (
+    PATH,
+    argument,
+    command,
+    json_option,
+    no_lock_option,
+    option,
+    options_of,
+    refuse_unused,
+    tensorboard_option,
+    unused_by_data,
+    unused_by_methods,
+    unused_by_source,
+)
 from certus.cli.output import console, messages, print_json, require_folder, same_place, show_parts
 from certus.cli.streams import if_interrupted
 from certus.display.text import make_table, number
 from certus.errors import UnsupportedError, require
-from certus.runs.settings import FLAGS, METHOD_OPTIONS, METHODS, Settings, decay_of_layers, typed_decay
+from certus.runs.settings import METHOD_OPTIONS, MODEL, PANELS, Settings, decay_of_layers, typed_decay
 from certus.storage.files import RunError
 from certus.storage.write import LockError, WriteError
 
@@ -33,48 +45,35 @@ if TYPE_CHECKING:
     from certus.runs.directory import RunDirectory
     from certus.training import Callback
 
-
-DataName = Annotated[
-    str,
-    typer.Argument(
-        help="A name from `certus data list`, or csv:FILE, parquet:FILE, npz:FILE, folder:PATH, idx:PATH."
-    ),
-]
-
-Model = Annotated[
-    str | None,
-    typer.Option(
-        help="toy, toy-relu, mnist-cnn, mlp:128,64:elu, resnet:16,32,64, certified-mlp:1024, "
-        "certified-cnn:32, or FILE.py:FACTORY. Fits the data by default."
-    ),
-]
-
-LogFolder = Annotated[
-    Path | None,
-    typer.Option(metavar="DIR", help="Write what each epoch measures for TensorBoard, in DIR/RUN."),
-]
-
-RunFolder = Annotated[Path | None, typer.Option("--output", "-o", help="The run directory to make.")]
+_MOST_CLASSES = 10
+"""The most classes whose confusion matrix is printed."""
 
 
-@options_of(
-    Settings,
-    flags=FLAGS,
-    types={
-        **dict.fromkeys(("steps", "epochs"), int | None),
-        **dict.fromkeys(("epsilon", "schedule"), str | None),
-        "learning_rate": float | None,
-        "weight_decay": list[str] | None,
-    },
+@command("train", panel="Train", panels=PANELS)
+@argument("data")
+@option(
+    "--model",
+    metavar="NAME",
+    panel=MODEL,
+    show_default="a model that fits the data",
+    help="Network: toy, toy-relu, mnist-cnn, mlp:128,64:elu, resnet:16,32,64, certified-mlp:1024, "
+    "certified-cnn:32, or FILE.py:FACTORY for a file that is executed.",
 )
+@options_of(Settings, types={"epsilon": str, "weight_decay": tuple[str, ...]})
+@option("--output", "-o", type=PATH, show_default="runs/DATA-METHOD", help="Run directory to create.")
+@tensorboard_option
+@no_lock_option
+@json_option
+@click.pass_context
 def train(
-    context: typer.Context,
-    data: DataName,
-    model: Model = None,
-    output: RunFolder = None,
-    tensorboard: LogFolder = None,
-    no_lock: NoLock = False,
-    as_json: Json = False,
+    context: click.Context,
+    /,
+    data: str,
+    model: str | None,
+    output: Path | None,
+    tensorboard: Path | None,
+    no_lock: bool,
+    as_json: bool,
     **options: Any,
 ) -> None:
     """Train a model, robustly by default; the run can be resumed.
@@ -91,31 +90,16 @@ def train(
     certus train digits --method pgd --norm 2 --epsilon from:runs/digits
     torchrun --nproc-per-node 2 -m certus train mnist --gamma 0.38
 
-    With neither --gamma nor --rho, a level is chosen on the data's own scale, and said.
+    DATA is a name from `certus data list`, or csv:FILE, parquet:FILE, npz:FILE, folder:PATH (images) or
+    idx:PATH (files in the format of MNIST). A table is a csv: or parquet: file.
+
+    With neither --gamma nor --rho, wrm takes a rho that suits the scale of the data, and prints it.
     """
-
-    start_training(
-        context, data, model, output, options, logs=tensorboard, locking=not no_lock, as_json=as_json
-    )
-
-
-def start_training(
-    context: typer.Context,
-    data: str,
-    model: str | None,
-    output: Path | None,
-    options: dict[str, Any],
-    *,
-    logs: Path | None,
-    locking: bool,
-    as_json: bool,
-) -> None:
-    """Check what was asked, make the run, and train it to the end."""
     from certus.cli.attack_support import read_epsilon
     from certus.losses import inferred_criterion
     from certus.models import default_model
     from certus.models.registry import build_from
-    from certus.runs.directory import RunDirectory, require_new_run, resolve_parents
+    from certus.runs.directory import CHECKPOINT, RunDirectory, remove_run, require_new_run, resolve_parents
     from certus.runs.factory import build_certified_training, build_cost, load_data
     from certus.runs.train_run import start_run
     from certus.training.calibration import suggest_rho
@@ -128,27 +112,28 @@ def start_training(
         output = resolve_parents(output)
         if leader:
             require_new_run(output)
-    require_tensorboard(logs)
-    method = options["method"] = PAPER_NAMES.get(options["method"], options["method"])
-    certified, seed = options["certified"], options["seed"]
-    chosen_model, own = ("mlp:128,128:elu", []) if model is None else (model, [model])
-    idle = of_others([method], METHOD_OPTIONS) if method in METHODS else {}
-    idle |= {"gamma": None} if certified else {}
+    require_tensorboard(tensorboard)
+    method, certified, seed = options["method"], options["certified"], options["seed"]
+    unused = unused_by_methods([method], METHOD_OPTIONS)
+    unused |= {"gamma": None} if certified else {}
     if method == "wrm" and options["ascent"] == "paper":
-        idle |= {"steps": None, "tolerance": "for the ascent paper, which takes all its steps"}
-    idle["schedule"] = "with --epochs 1: it moves on after each epoch" if options["epochs"] == 1 else None
-    refuse_idle(context, idle | of_source(data))
+        unused |= {"steps": None, "tolerance": "for the ascent paper, which takes all its steps"}
+    if options["epochs"] == 1:
+        unused["schedule"] = "with --epochs 1: it changes the rate after each epoch"
+    refuse_unused(context, unused | unused_by_source(data))
     if options["epsilon"] is not None:
-        norm = options["norm"] or "inf"
-        options["epsilon"] = read_epsilon(options["epsilon"], norm, data, options["standardize"], own)
-    if options["weight_decay"] is not None:
-        options["weight_decay"] = typed_decay(options["weight_decay"])
+        norm, own_files = options["norm"] or "inf", [] if model is None else [model]
+        options["epsilon"] = read_epsilon(options["epsilon"], norm, data, options["standardize"], own_files)
+    options["weight_decay"] = typed_decay(options["weight_decay"]) if options["weight_decay"] else None
     suggested = method == "wrm" and options["gamma"] is None and options["rho"] is None
-    given = options | {"rho": 1.0} if suggested else options
-    folder = str(Path.cwd()) if ":" in data else ""
-    draft = Settings.chosen(data=data, model=chosen_model, folder=folder, **given)
+    draft = Settings.chosen(
+        data=data,
+        model="mlp:128,128:elu" if model is None else model,
+        folder=str(Path.cwd()) if ":" in data else "",
+        **options | ({"rho": 1.0} if suggested else {}),
+    )
     loaded = load_data(draft)
-    refuse_idle(context, of_data(loaded) | _training_options(loaded, draft))
+    refuse_unused(context, unused_by_data(loaded) | _unused_in_training(loaded, draft))
     settings = replace(draft, model=default_model(loaded, certified) if model is None else model)
     if options["epochs"] is None:
         settings = replace(settings, epochs=default_epochs(len(loaded.train), settings.batch_size))
@@ -162,7 +147,7 @@ def start_training(
             messages.print(f"Neither --gamma nor --rho given: {suggestion.reason} ({loaded.units}).")
     path, existed = Path(), False
     if leader:
-        show_columns(loaded)
+        _show_columns(loaded)
         built = build_from(settings.model, loaded, seed)
         decay_groups(built.network, decay_of_layers(settings.weight_decay))  # refuses layers that it has not
         if certified:
@@ -176,41 +161,48 @@ def start_training(
             messages.print(line, highlight=False, markup=False)
         existed = output is not None and output.exists()
         start = functools.partial(
-            start_run, settings=settings, data=loaded, sources=built.sources, locking=locking
+            start_run, settings=settings, data=loaded, sources=built.sources, locking=not no_lock
         )
         path = start(output).path if output else _start_in_free(f"{loaded.name}-{method}", start)
-        say_covered(built.sources)
+        show_sources(built.sources)
         messages.print(f"Training {settings.model} on {loaded.name} by {method}; run directory {path}")
     # One process makes the run, the others hear where.
     run = RunDirectory.open(fabric.broadcast(path))
-    carry_out_new(
-        run, fabric, settings.model, logs=logs, keep_folder=existed, locking=locking, as_json=as_json
-    )
+    try:
+        carry_out(run, fabric, settings.model, logs=tensorboard, locking=not no_lock, as_json=as_json)
+    except LockError:  # another process continues it
+        raise
+    except Exception as error:
+        # Nothing remains of a run that fails before its first step, so that the same command can be repeated.
+        full = isinstance(error, WriteError) and (run.path / CHECKPOINT).exists()
+        if leader and _is_untouched(run) and not full:
+            remove_run(run.path, keep_folder=existed)
+        raise
 
 
-def _training_options(data: SplitDataset, settings: Settings) -> dict[str, str | None]:
-    """What idles in training for these data, unless it is off as it is by default."""
+def _unused_in_training(data: SplitDataset, settings: Settings) -> dict[str, str | None]:
+    """Return the options without effect for these data, unless they are off, as by default."""
     regression = f"for {data.name}, a regression: it is about classes" if data.classes is None else None
     no_images = None if data.train.inputs.dim() == 4 else f"for {data.name}, which has no images"
-    idle = dict.fromkeys(("label_smoothing", "margin", "temperature", "loss", "class_weights"), regression)
-    idle |= dict.fromkeys(("jitter", "warp"), no_images)
-    return {name: why for name, why in idle.items() if getattr(settings, name) != getattr(Settings, name)}
+    unused = dict.fromkeys(("label_smoothing", "margin", "temperature", "loss", "class_weights"), regression)
+    unused |= dict.fromkeys(("jitter", "warp"), no_images)
+    return {name: why for name, why in unused.items() if getattr(settings, name) != getattr(Settings, name)}
 
 
 def _start_in_free(name: str, start: Callable[[Path], RunDirectory]) -> Path:
-    """A new run in the first of runs/NAME, runs/NAME-2, … that is free."""
+    """Return the path of a new run: the first of runs/NAME, runs/NAME-2, … that is free."""
     from certus.runs.directory import RunExistsError
 
     for count in itertools.count(1):
         path = Path("runs") / (name if count == 1 else f"{name}-{count}")
         if not path.exists():
-            with suppress(RunExistsError):  # by somebody who was quicker
+            with suppress(RunExistsError):  # another process was quicker
                 return start(path).path
     raise AssertionError("there are more numbers than folders")
 
 
 def make_fabric() -> Fabric:
-    """One process, or those that torchrun has started."""
+    """Return a Fabric of one process, or of those that torchrun has started."""
     import torch
     from lightning_fabric import Fabric
 
@@ -233,7 +225,7 @@ def carry_out(
     locking: bool,
     as_json: bool,
 ) -> None:
-    """Train to the end, while no other process may, and show the result."""
+    """Train to the end under the lock of the run, and show the result."""
     from certus.runs import RunLock
     from certus.runs.directory import CHECKPOINT
     from certus.runs.train_run import train_run
@@ -242,7 +234,7 @@ def carry_out(
     if fabric.global_rank != 0:
         train_run(run, model=model, fabric=fabric)
         return
-    watchers = tensorboard_of(logs, run.path)
+    watchers = _tensorboard(logs, run.path)
     try:
         with (
             RunLock(run.path, locking=locking),
@@ -259,33 +251,6 @@ def carry_out(
     show_run(run, result, as_json)
 
 
-def carry_out_new(
-    run: RunDirectory,
-    fabric: Fabric,
-    model: str | None,
-    *,
-    logs: Path | None,
-    keep_folder: bool,
-    locking: bool,
-    as_json: bool,
-) -> None:
-    """``carry_out`` a run that was just made; if it fails before its first step is kept, nothing remains.
-
-    Then the same command, mended, is not told that the folder is taken.
-    """
-    from certus.runs.directory import CHECKPOINT, remove_run
-
-    try:
-        carry_out(run, fabric, model, logs=logs, locking=locking, as_json=as_json)
-    except LockError:  # another process continues it
-        raise
-    except Exception as reason:
-        full = isinstance(reason, WriteError) and (run.path / CHECKPOINT).exists()
-        if fabric.global_rank == 0 and _is_untouched(run) and not full:
-            remove_run(run.path, keep_folder=keep_folder)
-        raise
-
-
 def _is_untouched(run: RunDirectory) -> bool:
     from certus.runs.checkpoint import checkpoint_position
     from certus.runs.directory import CHECKPOINT
@@ -297,7 +262,7 @@ def _is_untouched(run: RunDirectory) -> bool:
 
 
 def _kept(run: RunDirectory) -> str:
-    """What there is to go on from, and how."""
+    """Return a sentence about the checkpoint of a run and the command that continues it."""
     from certus.runs.checkpoint import checkpoint_position
     from certus.runs.directory import CHECKPOINT
     from certus.runs.factory import read_settings
@@ -310,8 +275,8 @@ def _kept(run: RunDirectory) -> str:
     return f"{run.path} keeps {done}; `certus resume {run.path}` continues."
 
 
-def say_covered(sources: Sources | None) -> None:
-    """Which code of the user's the run is bound to."""
+def show_sources(sources: Sources | None) -> None:
+    """Print the files of the user's code that the run is bound to."""
     if sources is None:
         return
     left = "".join(f", {name}" for name in sources.uncovered)
@@ -321,7 +286,7 @@ def say_covered(sources: Sources | None) -> None:
 
 
 def show_run(run: RunDirectory, result: dict[str, Any], as_json: bool) -> None:
-    """A table of the last epochs, and what was measured at the end."""
+    """Print a table of the last epochs and the final measurements."""
     from certus.bounds.smoothness import format_assumptions
     from certus.display.tables import epoch_parts, reached_words
     from certus.runs.factory import read_settings
@@ -342,7 +307,7 @@ def show_run(run: RunDirectory, result: dict[str, Any], as_json: bool) -> None:
             )
     words = [f"{name} {number(value)}" for name, value in result["test"].items()]
     console.print(f"On the unmoved test data: {', '.join(words)}.")
-    show_verdict(result)
+    _show_classes(result)
     level = result["level"]
     if level is not None:
         console.print(reached_words(level))
@@ -360,36 +325,38 @@ def show_run(run: RunDirectory, result: dict[str, Any], as_json: bool) -> None:
     console.print(f"Run directory: {run.path}")
 
 
-def _smoothed_words(told: dict[str, Any]) -> str:
-    """Whether the exact smoothed inner problem is concave, and what the points are."""
-    found = f"Inner problem with noise of sigma {told['sigma']:g} at gamma {told['gamma']:.4g}: "
-    if told["threshold"] is None:
-        found += "the loss is unbounded, so concavity is not proven (it can be with --loss bounded)"
+def _smoothed_words(smoothed: dict[str, Any]) -> str:
+    """Return a sentence about the concavity of the exact smoothed inner problem and about its points."""
+    sentence = f"Inner problem with noise of sigma {smoothed['sigma']:g} at gamma {smoothed['gamma']:.4g}: "
+    if smoothed["threshold"] is None:
+        sentence += "the loss is unbounded, so concavity is not proven (it can be with --loss bounded)"
     else:
-        verb = "is" if told["concave"] else "is not proven to be"
-        above = at_most(told["threshold"], 5)
-        found += f"averaged over all noise, it {verb} strongly concave (proven for every gamma above {above})"
-    return f"{found}; the moved points themselves are {told['points']}."
-
-
-OPTION = "--tensorboard"
+        verb = "is" if smoothed["concave"] else "is not proven to be"
+        above = at_most(smoothed["threshold"], 5)
+        sentence += (
+            f"averaged over all noise, it {verb} strongly concave (proven for every gamma above {above})"
+        )
+    return f"{sentence}; the moved points themselves are {smoothed['points']}."
 
 
 def require_tensorboard(folder: Path | None) -> None:
-    """Raise before any work, where TensorBoard is missing or the folder cannot be one."""
+    """Raise unless TensorBoard is installed and the folder can be written to."""
     if folder is None:
         return
     try:
         import tensorboard  # noqa: F401  # only whether it is there
     except ImportError:
-        raise UnsupportedError(f"{OPTION} needs tensorboard: pip install 'certus[tensorboard]'.") from None
-    require_folder(OPTION, folder)
+        raise UnsupportedError(
+            "--tensorboard needs tensorboard: pip install 'certus[tensorboard]'."
+        ) from None
+    require_folder("--tensorboard", folder)
 
 
-def tensorboard_of(folder: Path | None, run: Path) -> list[Callback]:
-    """Who writes DIR/RUN, if anybody is asked to; epochs that a resumed run had before are written again.
+def _tensorboard(folder: Path | None, run: Path) -> list[Callback]:
+    """Return a logger for DIR/RUN, if there is a DIR.
 
-    What an earlier process wrote there from the first epoch on is then hidden, so each epoch counts once.
+    Epochs from before a resumption are written again, and what an earlier process wrote is hidden, so that
+    each epoch counts once.
     """
     from lightning_fabric.loggers.tensorboard import TensorBoardLogger
 
@@ -398,49 +365,50 @@ def tensorboard_of(folder: Path | None, run: Path) -> list[Callback]:
     if folder is None:
         return []
     place = folder / run.resolve().name
-    require(not same_place(place, run), OPTION, "be another folder than that of the runs", folder)
+    different = not same_place(place, run)
+    require(different, "--tensorboard", "be another folder than that of the runs", folder)
     messages.print(f"TensorBoard: tensorboard --logdir {folder}")
     return [MetricsLogger(TensorBoardLogger(folder, name=place.name, version="", purge_step=1))]
 
 
-_MOST = 10  # classes that get a table
-
-
-def show_verdict(result: dict[str, Any]) -> None:
-    """Recall by class, balanced accuracy and the majority's share; RMSE and R² of a regression."""
+def _show_classes(result: dict[str, Any]) -> None:
+    """Print recall by class, balanced accuracy and the majority's share; RMSE and R² of a regression."""
     if "regression" in result:
-        told = result["regression"]
-        explained = f", R² {number(told['r2'])}" if "r2" in told else ""
-        console.print(f"In units of the target: root mean squared error {number(told['rmse'])}{explained}.")
+        regression = result["regression"]
+        explained = f", R² {number(regression['r2'])}" if "r2" in regression else ""
+        console.print(
+            f"In units of the target: root mean squared error {number(regression['rmse'])}{explained}."
+        )
     if "classes" not in result:
         return
-    told = result["classes"]
-    labels = told["names"]
-    if len(labels) <= _MOST:
-        shown = make_table("true class", *labels, "recall")
-        for label, counts, recall in zip(labels, told["confusion"], told["recall"], strict=True):
-            shown.add_row(label, *map(str, counts), number(recall, 3))
-        console.print(shown)
+    classes = result["classes"]
+    labels = classes["names"]
+    if len(labels) <= _MOST_CLASSES:
+        table = make_table("true class", *labels, "recall")
+        for label, counts, recall in zip(labels, classes["confusion"], classes["recall"], strict=True):
+            table.add_row(label, *map(str, counts), number(recall, 3))
+        console.print(table)
         console.print("Counts of test samples: a row for each true class, a column for each predicted class.")
     console.print(
-        f"Balanced accuracy {number(told['balanced_accuracy'])}. Always predicting "
-        f"{labels[told['majority']]} would be right on {told['majority_share']:.1%} of the test samples."
+        f"Balanced accuracy {number(classes['balanced_accuracy'])}. Always predicting "
+        f"{labels[classes['majority']]} would be right on {classes['majority_share']:.1%} of the test "
+        "samples."
     )
-    if told["never_predicted"]:
-        never = ", ".join(labels[at] for at in told["never_predicted"][:_MOST])
+    if classes["never_predicted"]:
+        never = ", ".join(labels[at] for at in classes["never_predicted"][:_MOST_CLASSES])
         messages.print(
             f"Never predicted: {never}. With --class-weights balanced every class counts equally in training."
         )
 
 
-def show_columns(data: SplitDataset) -> None:
-    """Column, kind, gaps, different values and what becomes of it; nothing for data without a recipe."""
+def _show_columns(data: SplitDataset) -> None:
+    """Print how each column of a table is encoded."""
     if data.recipe is None:
         return
-    shown = make_table("column", "kind", "missing", "distinct", "becomes", words=("kind", "becomes"))
-    for one in data.recipe.columns:
-        kind = "–" if one.kind == "dropped" else one.kind
-        shown.add_row(one.name, kind, str(one.missing), str(one.distinct), one.becomes)
-    messages.print(shown)
+    table = make_table("column", "kind", "missing", "distinct", "becomes", words=("kind", "becomes"))
+    for column in data.recipe.columns:
+        kind = "–" if column.kind == "dropped" else column.kind
+        table.add_row(column.name, kind, str(column.missing), str(column.distinct), column.becomes)
+    messages.print(table)
     what = "a regression" if data.classes is None else f"{data.classes} classes"
     messages.print(f"Target: {data.recipe.target} ({what}).")

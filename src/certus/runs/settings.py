@@ -1,12 +1,6 @@
 """Settings of a run, as JSON types with validation.
 
-Weight decay as it is typed: one number for all weights, or LAYER=VALUE for each layer that is named.
-
-What moving some columns of a table costs, as it is typed: ``town=3,age=inf``.
-
-What a run is asked to do, in JSON types, and checked.
-
-The command line takes its options from here: nothing slow is loaded to know them.
+``certus train`` takes its options from here, so nothing slow is imported.
 """
 
 from __future__ import annotations
@@ -20,7 +14,7 @@ from certus._defaults import ATTACK_STEPS, CERTIFIED, PLAIN, TOLERANCE
 from certus._names import GRADIENT_ATTACKS, NORMS, PAPER_NAMES
 from certus.errors import ArgumentError, require, require_count, require_number
 from certus.storage.files import check_types
-from certus.table_options import TableOptions, listed_names
+from certus.table_options import MISSING_WAYS, SPLIT_WAYS, TableOptions, listed_names
 
 _RULE = "be one number, or LAYER=VALUE for each layer"
 
@@ -96,13 +90,43 @@ METHOD_OPTIONS = {  # option → the methods that take it; to others it means no
 }
 LOSSES = ("cross-entropy", "bounded")
 OPTIMIZERS = ("adam", "sgd")
-FLAGS = {"learning_rate": "--lr", "certified": "--certified"}
+SCHEDULES = ("constant", "cosine")
+MAXIMIZERS = ("adaptive", "paper")
+CLASS_WEIGHTS = ("equal", "balanced")
+FLAGS = {"learning_rate": "--lr"}
 """Setting → its option, where that is not its name with dashes."""
+
+DATA, MODEL, METHOD, OPTIMISATION, OUTPUT = PANELS = (
+    "Data",
+    "Model and loss",
+    "Method",
+    "Optimisation",
+    "Output",
+)
+"""Panels of ``certus train --help``."""
+
+
+@dataclass(frozen=True)
+class CommandOption:
+    """Description of a field as an option of a command.
+
+    Attributes:
+        help: a sentence; panel: the heading that lists it.
+        default: the default in words, where it depends on the data or on other options.
+        flags: the names of the option, where they are not that of the field.
+        choices: the values that it may have.
+    """
+
+    help: str
+    panel: str
+    default: str = ""
+    flags: tuple[str, ...] = ()
+    choices: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What the command line, or a script, asks for; JSON types only, each with a word of help.
+    """Settings of a run, as the command line or a script gives them; JSON types only.
 
     Exactly one of gamma and rho for wrm, neither for the others; a certified run may have a gamma with every
     method. The effect of the tolerance, of an inexact maximiser, is fixed (thm:convergence).
@@ -112,59 +136,199 @@ class Settings:
 
     data: str
     model: str
-    method: Annotated[str, "wrm (robust), erm (ordinary), or fgsm, bim, pgd (adversarial)."] = "wrm"
-    gamma: Annotated[float | None, "Penalty on moving the data, of wrm or with --certified."] = None
-    rho: Annotated[float | None, "Mean transport cost to be robust to; gamma follows it."] = None
-    certified: Annotated[bool, "Keep gamma above a proven bound on the curvature, at every step."] = False
-    cost: Annotated[str, "What wrm pays for moving: natural (squared L2), linf or l1."] = "natural"
-    price: Annotated[str, "Of moving columns of a table: town=3,age=inf. Others cost 1; inf freezes."] = ""
-    norm: Annotated[str | None, "Of fgsm, bim and pgd: 1, 2 or inf (default)."] = None
-    epsilon: Annotated[
-        float | None, "How far fgsm, bim and pgd move; from:RUN is as far as that run's wrm."
+    method: Annotated[
+        str,
+        CommandOption(
+            "Training method: distributionally robust (wrm), ordinary (erm) or adversarial (fgsm, bim, pgd).",
+            METHOD,
+            choices=METHODS,
+        ),
+    ] = "wrm"
+    gamma: Annotated[
+        float | None,
+        CommandOption(
+            "Penalty on transport in the inner problem of wrm; of any method with --certified.", METHOD
+        ),
     ] = None
-    steps: Annotated[int, "Of bim, pgd and --ascent paper; 15 by default."] = ATTACK_STEPS
-    step_size: Annotated[float | None, "Of bim and pgd; 2.5 epsilon / steps by default."] = None
-    clip: Annotated[bool, "Keep inputs that a method moves where the data live, e.g. in [0, 1]."] = True
-    epochs: Annotated[int, "Passes over the training data; 10 by default, more for small data."] = (
-        PLAIN.epochs
+    rho: Annotated[
+        float | None,
+        CommandOption("Mean transport cost to be robust to; gamma is adjusted until it is reached.", METHOD),
+    ] = None
+    certified: Annotated[
+        bool,
+        CommandOption(
+            "Project the weights after every step, so that the inner problem is provably concave at gamma.",
+            METHOD,
+        ),
+    ] = False
+    cost: Annotated[
+        str,
+        CommandOption(
+            "Transport cost of wrm: natural (squared L2), or the squared sup-norm (linf) or L1 norm (l1).",
+            METHOD,
+            choices=COSTS,
+        ),
+    ] = "natural"
+    price: Annotated[
+        str,
+        CommandOption(
+            "Cost factors of columns of a table, such as town=3,age=inf. The factor of other columns is 1; "
+            "inf keeps a column fixed.",
+            METHOD,
+        ),
+    ] = ""
+    norm: Annotated[
+        str | None,
+        CommandOption(
+            "Norm of the perturbations of fgsm, bim and pgd.", METHOD, default="inf", choices=tuple(NORMS)
+        ),
+    ] = None
+    epsilon: Annotated[
+        float | None,
+        CommandOption(
+            "Largest norm of a perturbation of fgsm, bim and pgd. from:RUN is the root mean square distance "
+            "by which wrm moves the training data of that run.",
+            METHOD,
+        ),
+    ] = None
+    steps: Annotated[
+        int,
+        CommandOption("Gradient steps of bim and pgd, and of wrm with --ascent paper.", METHOD, default="15"),
+    ] = ATTACK_STEPS
+    step_size: Annotated[
+        float | None, CommandOption("Step size of bim and pgd.", METHOD, default="2.5 * epsilon / steps")
+    ] = None
+    clip: Annotated[
+        bool, CommandOption("Keep perturbed inputs inside the domain of the data, such as [0, 1].", METHOD)
+    ] = True
+    epochs: Annotated[
+        int,
+        CommandOption("Passes over the training data.", OPTIMISATION, default="10, more for small data"),
+    ] = PLAIN.epochs
+    batch_size: Annotated[
+        int, CommandOption("Samples per optimisation step, over all processes.", OPTIMISATION)
+    ] = PLAIN.batch_size
+    optimizer: Annotated[str, CommandOption("Optimisation algorithm.", OPTIMISATION, choices=OPTIMIZERS)] = (
+        "adam"
     )
-    batch_size: Annotated[int, "Samples per step, over all processes."] = PLAIN.batch_size
-    optimizer: Annotated[str, "adam or sgd."] = "adam"
-    learning_rate: Annotated[float, "Step size; 0.004 for mlp:…, 0.01 with --certified, else 0.001."] = (
-        PLAIN.learning_rate
-    )
-    schedule: Annotated[str, "constant (the default), or cosine down to 0 (with --certified)."] = (
-        PLAIN.schedule
-    )
+    learning_rate: Annotated[
+        float,
+        CommandOption(
+            "Learning rate.", OPTIMISATION, default="0.01 with --certified, else 0.004 for mlp:…, else 0.001"
+        ),
+    ] = PLAIN.learning_rate
+    schedule: Annotated[
+        str,
+        CommandOption(
+            "Schedule of the learning rate: constant, or a cosine that falls to 0.",
+            OPTIMISATION,
+            default="constant; cosine with --certified",
+            choices=SCHEDULES,
+        ),
+    ] = PLAIN.schedule
     weight_decay: Annotated[
-        float | str, "L2 penalty λ/2·|w|² on weights: λ for all, or LAYER=λ, for several layers."
+        float | str,
+        CommandOption(
+            "L2 penalty (λ/2)·|w|² on the weights: λ for all layers, or LAYER=λ for one; may be repeated.",
+            OPTIMISATION,
+            default="0",
+        ),
     ] = 0.0
-    class_weights: Annotated[str, "equal, or balanced: every class counts alike in training."] = "equal"
-    label_smoothing: Annotated[float, "In the loss of a classifier, inside and outside."] = 0.0
-    margin: Annotated[float, "By how much, in the training loss, the true class must lead."] = 0.0
-    temperature: Annotated[float, "Of the training loss: below 1, clean accuracy gains on robustness."] = 1.0
-    loss: Annotated[str, "cross-entropy, or bounded: 1 less the true class's probability."] = "cross-entropy"
-    noise: Annotated[float, "Sigma of Gaussian noise on the inputs, wherever the loss is looked at."] = 0.0
-    jitter: Annotated[int, "Pixels by which training images are moved at random."] = 0
-    warp: Annotated[float, "How much they are turned, stretched and slanted, such as 0.1."] = 0.0
+    class_weights: Annotated[
+        str,
+        CommandOption(
+            "Weights of the classes in the loss: equal, or balanced by their frequency.",
+            MODEL,
+            choices=CLASS_WEIGHTS,
+        ),
+    ] = "equal"
+    label_smoothing: Annotated[
+        float, CommandOption("Label smoothing of the loss, also in the inner problem.", MODEL)
+    ] = 0.0
+    margin: Annotated[
+        float, CommandOption("Margin by which the true class must lead in the training loss.", MODEL)
+    ] = 0.0
+    temperature: Annotated[
+        float,
+        CommandOption(
+            "Temperature of the training loss. Values below 1 favour clean accuracy over robustness.", MODEL
+        ),
+    ] = 1.0
+    loss: Annotated[
+        str,
+        CommandOption(
+            "Loss of a classifier: cross-entropy, or bounded (1 minus the probability of the true class).",
+            MODEL,
+            choices=LOSSES,
+        ),
+    ] = "cross-entropy"
+    noise: Annotated[
+        float,
+        CommandOption(
+            "Standard deviation of the Gaussian noise on the inputs in every evaluation of the loss.", MODEL
+        ),
+    ] = 0.0
+    jitter: Annotated[
+        int, CommandOption("Largest random translation of training images, in pixels.", DATA)
+    ] = 0
+    warp: Annotated[
+        float,
+        CommandOption("Strength of the random affine maps of training images, such as 0.1.", DATA),
+    ] = 0.0
     ascent: Annotated[
-        str, "How wrm climbs: adaptive, until the tolerance; or paper, --steps steps that fall as 1/√t."
+        str,
+        CommandOption(
+            "Maximiser of the inner problem of wrm: adaptive, which stops at --tolerance, or paper, which "
+            "takes --steps steps that decrease as 1/√t.",
+            METHOD,
+            choices=MAXIMIZERS,
+        ),
     ] = "adaptive"
-    tolerance: Annotated[float, "How well wrm solves each inner problem, in units of the loss."] = TOLERANCE
-    seed: Annotated[int, "Decides split, weights and batches."] = 0
-    target: Annotated[str | None, "Target column of a csv: or parquet: file; the last by default."] = None
-    drop: Annotated[str, "Columns of a table to leave out, separated by commas."] = ""
-    categorical: Annotated[str, "Columns of numbers that are categories, separated by commas."] = ""
-    missing: Annotated[str, "Gaps get the training median and a column that says so; or refuse."] = "median"
-    encoding: Annotated[str, "Of a csv: file, such as latin-1."] = "utf-8"
-    separator: Annotated[str, "Of a csv: file, such as ;."] = ","
+    tolerance: Annotated[
+        float,
+        CommandOption("Accuracy to which wrm solves each inner problem, in units of the loss.", METHOD),
+    ] = TOLERANCE
+    seed: Annotated[
+        int, CommandOption("Seed of the data split, the initial weights and the batches.", OPTIMISATION)
+    ] = 0
+    target: Annotated[
+        str | None, CommandOption("Column of a table to predict.", DATA, default="the last column")
+    ] = None
+    drop: Annotated[str, CommandOption("Columns of a table to leave out, separated by commas.", DATA)] = ""
+    categorical: Annotated[
+        str, CommandOption("Numeric columns of a table that are categories, separated by commas.", DATA)
+    ] = ""
+    missing: Annotated[
+        str,
+        CommandOption(
+            "Handling of missing numbers: fill in the training median and add an indicator column, or refuse "
+            "the table.",
+            DATA,
+            choices=MISSING_WAYS,
+        ),
+    ] = "median"
+    encoding: Annotated[str, CommandOption("Text encoding of a csv: file, such as latin-1.", DATA)] = "utf-8"
+    separator: Annotated[str, CommandOption("Column separator of a csv: file, such as ;.", DATA)] = ","
     split: Annotated[
-        str | None, "random (the default), stratified by label, or by --split-by: group or time."
+        str | None,
+        CommandOption(
+            "Split of a table: random, stratified by label, or by the groups or dates in --split-by.",
+            DATA,
+            default="random, unless --split-by is given",
+            choices=SPLIT_WAYS,
+        ),
     ] = None
     split_by: Annotated[
-        str | None, "Column of a table: dates split by time; equal values of others stay together."
+        str | None,
+        CommandOption(
+            "Column to split a table by: dates split by time; rows with equal values of another column stay "
+            "together.",
+            DATA,
+        ),
     ] = None
-    standardize: Annotated[bool, "Bring tabular features to mean 0, variance 1."] = True
+    standardize: Annotated[
+        bool, CommandOption("Standardise the features of a table to mean 0 and variance 1.", DATA)
+    ] = True
     folder: str = ""
 
     @property
@@ -191,11 +355,11 @@ class Settings:
         for name, legal in (
             ("method", METHODS),
             ("optimizer", OPTIMIZERS),
-            ("schedule", ("constant", "cosine")),
+            ("schedule", SCHEDULES),
             ("cost", COSTS),
-            ("ascent", ("adaptive", "paper")),
+            ("ascent", MAXIMIZERS),
             ("loss", LOSSES),
-            ("class_weights", ("equal", "balanced")),
+            ("class_weights", CLASS_WEIGHTS),
             ("norm", (None, *NORMS)),
         ):
             value = getattr(self, name)

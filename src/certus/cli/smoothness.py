@@ -1,14 +1,24 @@
-"""``certus bound``: bounds on the curvature of a network's loss, layer by layer."""
+"""``certus smoothness``: bounds on the curvature of a network's loss, layer by layer."""
 
 from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
+import click
 
-from certus.cli.options import Json, ModelFile, RunData, of_network, refuse_idle
+from certus.cli.options import (
+    PATH,
+    argument,
+    command,
+    json_option,
+    model_option,
+    option,
+    refuse_unused,
+    run_data_option,
+    unused_by_network,
+)
 from certus.cli.output import console, messages, print_json, require_picture
 from certus.display.text import make_table, number
 from certus.errors import CertusError, require_count
@@ -16,31 +26,6 @@ from certus.evidence import Evidence
 
 if TYPE_CHECKING:
     from certus.bounds import SmoothnessBound
-
-
-def bound(
-    context: typer.Context,
-    run: Annotated[Path, typer.Argument(help="A run directory.")],
-    samples: Annotated[
-        int, typer.Option(help="Test samples at which curvature is estimated; 0 for none.")
-    ] = 256,
-    seed: Annotated[int, typer.Option(help="Chooses these samples.")] = 0,
-    plot: Annotated[Path | None, typer.Option(help="Where to draw; RUN/bound.png by default.")] = None,
-    model: ModelFile = None,
-    run_data: RunData = None,
-    as_json: Json = False,
-) -> None:
-    """Bound the curvature of a network's loss, layer by layer.
-
-    \b
-    certus bound runs/digits
-    certus bound runs/digits --json
-
-    Above the gamma that follows from it, the inner problem is strongly concave at the final weights.
-    """
-
-    bound_run(context, run, samples, seed, plot, model, run_data, as_json=as_json)
-
 
 _RULES = {
     "paper": "as the paper prints it",
@@ -50,18 +35,36 @@ _RULES = {
 }
 
 
-def bound_run(
-    context: typer.Context,
+@command("smoothness", panel="Prove")
+@argument("run", type=PATH)
+@option(
+    "--samples", default=256, help="Number of test samples at which the curvature is estimated; 0 for none."
+)
+@option("--seed", default=0, help="Seed of the drawn samples.")
+@option("--plot", type=PATH, show_default="RUN/smoothness.png", help="Picture of the bounds to write.")
+@model_option
+@run_data_option
+@json_option
+@click.pass_context
+def smoothness(
+    context: click.Context,
     run: Path,
     samples: int,
     seed: int,
     plot: Path | None,
     model: str | None,
     run_data: str | None,
-    *,
     as_json: bool,
 ) -> None:
-    """Bound, sample, draw and show."""
+    """Bound the curvature of a network's loss, layer by layer.
+
+    \b
+    certus smoothness runs/digits
+    certus smoothness runs/digits --json
+
+    RUN is a run directory. The bound L+ gives the gamma above which the inner problem is strongly concave at
+    the final weights.
+    """
     import torch
 
     from certus.bounds import input_smoothness
@@ -77,8 +80,8 @@ def bound_run(
     if plot is not None:
         require_picture("--plot", plot)
     opened = RunDirectory.open(run, data=run_data)
-    nothing = "with --samples 0, where there is nothing to choose" if samples == 0 else None
-    refuse_idle(context, {"seed": nothing} | of_network(opened))
+    nothing = "with --samples 0: no sample is drawn" if samples == 0 else None
+    refuse_unused(context, {"seed": nothing} | unused_by_network(opened))
     settings, record = read_settings(opened), opened.record
     data = load_data(settings)
     network = load_model(opened, model=model).double()
@@ -86,7 +89,7 @@ def bound_run(
     if settings.certified:
         criterion = inferred_criterion(data.train.targets)  # which the run's own proof is about
     shape = tuple(data.test.inputs.shape[1:])
-    found = input_smoothness(network, criterion, input_shape=shape, cost=cost)
+    bound = input_smoothness(network, criterion, input_shape=shape, cost=cost)
     sampled, rows, share = None, None, None
     level = (opened.result or {}).get("level")
     gamma = settings.gamma if level is None else float(level["gamma"])
@@ -98,18 +101,18 @@ def bound_run(
             ModelLoss(network, criterion), chosen.inputs.double(), targets, cost=cost, max_products=20
         )
         sampled = float(torch.nan_to_num(curved.largest, nan=-math.inf).max())
-        found.check_attained(sampled)
+        bound.check_attained(sampled)
         if gamma is not None:
             share = float(curved.concave(gamma, cost).double().mean())
-    picture = plot or run / "bound.png"
-    drawn = _draw(found, sampled, picture)
+    picture = plot or run / "smoothness.png"
+    plotted = _draw(bound, sampled, picture)
     if as_json:
         estimate = {"value": sampled, "samples": samples, "rows": rows, "evidence": Evidence.ESTIMATED}
         estimate |= {"gamma": gamma, "concave_share": share}
-        print_json({"run": str(run), **found.as_json(), "sampled": estimate, "plot": drawn})
+        print_json({"run": str(run), **bound.as_json(), "sampled": estimate, "plot": plotted})
         return
-    hint = "" if found.obstacle is None else smoothing_hint(network, shape)
-    _show(found, sampled, gamma, drawn, hint)
+    hint = "" if bound.obstacle is None else smoothing_hint(network, shape)
+    _show(bound, sampled, gamma, plotted, hint)
     if share is not None:
         console.print(
             f"At gamma = {gamma:.4g} the inner problem is strongly concave at {share:.1%} of the sampled "
@@ -118,22 +121,22 @@ def bound_run(
 
 
 def _show(
-    found: SmoothnessBound, sampled: float | None, gamma: float | None, drawn: str | None, hint: str
+    bound: SmoothnessBound, sampled: float | None, gamma: float | None, plotted: str | None, hint: str
 ) -> None:
     from certus.bounds.smoothness import validity_statement
 
     heads = ("layer", "kind", "norm", "bend", "slope so far", "adds to the curvature")
     lines = make_table(*heads, words=("kind",))
-    for layer in found.layers:
+    for layer in bound.layers:
         cells = (layer.norm, layer.second_derivative, layer.lipschitz, layer.curvature)
         lines.add_row(layer.path or "–", layer.kind, *(_cell(value) for value in cells))
     console.print(lines)
-    modulus = found.cost.strong_convexity
-    names = (f"L+ ({found.evidence})", f"smallest gamma (L+/{modulus:g})", "L+ / sampled curvature")
+    modulus = bound.cost.strong_convexity
+    names = (f"L+ ({bound.evidence})", f"smallest gamma (L+/{modulus:g})", "L+ / sampled curvature")
     rules = make_table("bound", *names)
-    for name, value in found.bounds.items():
+    for name, value in bound.bounds.items():
         slack = value / sampled if sampled is not None and sampled > 0 else None
-        rules.add_row(_RULES[name], _cell(value), _cell(found.gammas[name]), number(slack, 3))
+        rules.add_row(_RULES[name], _cell(value), _cell(bound.gammas[name]), number(slack, 3))
     if sampled is not None:
         rules.add_row(
             "sampled on test data (estimated)",
@@ -142,30 +145,30 @@ def _show(
             "1",
         )
     console.print(rules)
-    if found.obstacle is not None:
+    if bound.obstacle is not None:
         console.print(
-            f"There is no finite bound on the curvature of the loss: {found.obstacle}. {hint}".strip()
+            f"There is no finite bound on the curvature of the loss: {bound.obstacle}. {hint}".strip()
         )
     else:
-        costly = found.dominant_layer
+        costly = bound.dominant_layer
         console.print(
             "L+ bounds the curvature of the loss at every input. The smallest of these bounds counts: L+ = "
-            f"{found.curvature:.4g}, by the {found.rule} rule."
+            f"{bound.curvature:.4g}, by the {bound.rule} rule."
         )
         name = f"layer {costly.path} ({costly.kind})" if costly.path else "the loss itself"
         console.print(f"The largest part of it comes from {name}: {costly.curvature:.4g}.")
         console.print(
             f"At the final weights, the inner problem is strongly concave at every input for gamma > "
-            f"{found.gamma:.4g} ({found.evidence}).{_verdict(gamma, found.gamma)} Earlier weights of the "
+            f"{bound.gamma:.4g} ({bound.evidence}).{_verdict(gamma, bound.gamma)} Earlier weights of the "
             "training, and the other conditions of the paper's theorems, are not looked at."
         )
     console.print(
-        f"Lipschitz constant of the loss: {found.lipschitz:.4g} ({found.evidence}), in the norm of "
-        f"{found.cost}."
+        f"Lipschitz constant of the loss: {bound.lipschitz:.4g} ({bound.evidence}), in the norm of "
+        f"{bound.cost}."
     )
-    console.print(validity_statement(found.assumptions))
-    if drawn is not None:
-        console.print(f"Drawn in {drawn}")
+    console.print(validity_statement(bound.assumptions))
+    if plotted is not None:
+        console.print(f"Drawn in {plotted}")
 
 
 def _verdict(gamma: float | None, threshold: float) -> str:
@@ -180,14 +183,13 @@ def _cell(value: float) -> str:
     return "–" if math.isnan(value) else "∞" if math.isinf(value) else number(value)
 
 
-def _draw(found: SmoothnessBound, sampled: float | None, path: Path) -> str | None:
-    """Bars of the bounds and of the layers' shares; None if there is nothing to draw with, or nothing
-    finite."""
+def _draw(bound: SmoothnessBound, sampled: float | None, path: Path) -> str | None:
+    """Draw the bounds and the layers' shares; None if matplotlib is missing or nothing is finite."""
     from certus.display.canvas import save_figure
     from certus.display.figures import smoothness_figure
 
     try:
-        save_figure(smoothness_figure(found, sampled), path)
+        save_figure(smoothness_figure(bound, sampled), path)
         return str(path)
     except CertusError as reason:
         messages.print(f"No plot: {reason}")

@@ -1,4 +1,4 @@
-"""``certus shift``: transport distance between two data sets, and the certificate of a run at it."""
+"""``certus distance``: transport distance between two data sets, and the certificate of a run at it."""
 
 from __future__ import annotations
 
@@ -8,12 +8,23 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
+import click
 
 from certus._format import at_least, at_most
-from certus.cli.options import Json, ModelFile, RunData, of_labels, of_network, refuse_idle
+from certus.cli.options import (
+    PATH,
+    argument,
+    command,
+    json_option,
+    model_option,
+    option,
+    refuse_unused,
+    run_data_option,
+    unused_by_network,
+    unused_without_labels,
+)
 from certus.cli.output import console, messages, print_json
 from certus.display.text import make_table, number
 from certus.errors import ArgumentError, require, require_number
@@ -30,34 +41,21 @@ if TYPE_CHECKING:
     from certus.runs.loaded_run import LoadedRun
 
 
-def shift(
-    context: typer.Context,
-    first: Annotated[str, typer.Argument(help="DATA, or DATA@SPLIT such as employment@test.")],
-    second: Annotated[str, typer.Argument(help="DATA, or DATA@SPLIT such as employment@2018.")],
-    label_price: Annotated[
-        float | None, typer.Option(help="What changing a label costs; else labels stay.")
-    ] = None,
-    run: Annotated[Path | None, typer.Option(help="Certify this run at the distance found.")] = None,
-    samples: Annotated[int | None, typer.Option(help="How many of each, chosen by the seed.")] = None,
-    seed: Annotated[int, typer.Option(help="Chooses samples, halves, and where large ones are cut.")] = 0,
-    model: ModelFile = None,
-    run_data: RunData = None,
-    as_json: Json = False,
-) -> None:
-    """Measure how far one data set is from another.
-
-    \b
-    certus shift employment@test employment@2018 --label-price 1
-    certus shift employment@test employment@2018 --label-price 1 --run runs/jobs
-
-    The transport distance, in the units of the first, or of a run.
-    """
-
-    measure_shift(context, first, second, label_price, run, samples, seed, model, run_data, as_json=as_json)
-
-
-def measure_shift(
-    context: typer.Context,
+@command("distance", panel="Data")
+@argument("first")
+@argument("second")
+@option("--label-price", type=float, show_default="labels do not change", help="Cost of changing a label.")
+@option("--run", type=PATH, help="Run directory to certify at the measured distance.")
+@option("--samples", type=int, show_default="all", help="Number of samples of each, drawn at random.")
+@option(
+    "--seed", default=0, help="Seed of the drawn samples, of the halves, and of the blocks of large samples."
+)
+@model_option
+@run_data_option
+@json_option
+@click.pass_context
+def distance(
+    context: click.Context,
     first: str,
     second: str,
     label_price: float | None,
@@ -66,10 +64,17 @@ def measure_shift(
     seed: int,
     model: str | None,
     run_data: str | None,
-    *,
     as_json: bool,
 ) -> None:
-    """Measure, certify the run at the distance found, and show both."""
+    """Measure the transport distance between two data sets.
+
+    \b
+    certus distance employment@test employment@2018 --label-price 1
+    certus distance wine@test wine@train --label-price 1 --run runs/wine
+
+    FIRST and SECOND are data sets as for certus train, or DATA@SPLIT such as employment@2018. The distance is
+    in the units of the first, or of the run.
+    """
     import torch
 
     from certus.certificates.transport import estimated_distance, transport_distance
@@ -85,24 +90,24 @@ def measure_shift(
         "model": "without --run: it names the network of a run",
         "run_data": "without --run: it is about the data of a run",
     }
-    refuse_idle(context, alone if opened is None else of_network(opened))
+    refuse_unused(context, alone if opened is None else unused_by_network(opened))
     trained = None if opened is None else open_run(opened, model=model)
     (spec, name), (other, later) = _names(first), _names(second)
     with _about("first"):
         data = load(spec) if trained is None else trained.data
-    refuse_idle(context, of_labels(data))
+    refuse_unused(context, unused_without_labels(data))
     if label_price is not None:
         require_number("label_price", label_price)
     require(samples is None or samples >= 2, "samples", "be at least 2", samples)
     chosen = []
-    for argument, each in (("first", (spec, name)), ("second", (other, later))):
-        with _about(argument):
+    for name_of, each in (("first", (spec, name)), ("second", (other, later))):
+        with _about(name_of):
             split = _read(data, *each, trained, spec)
         chosen.append(Subset.of(split, "@".join(each), samples, seed=seed, stratify=True))
     here, there = (part.data for part in chosen)
     unlabelled = data.classes is not None and there.targets.is_floating_point()
     if unlabelled:
-        refuse_idle(context, {"label_price": f"for {second}, which has no labels"})
+        refuse_unused(context, {"label_price": f"for {second}, which has no labels"})
         here = replace(here, targets=torch.zeros(len(here)))
     if trained is not None:
         rule = "freeze no column: rows that differ in one are infinitely far apart (measure without --run)"
@@ -111,41 +116,45 @@ def measure_shift(
         rule = f"lie where the inputs of the run may, in {trained.domain}, for its certificate to hold there"
         require(outside == 0, "second", rule, f"{outside} of {len(there)} samples of {second} outside")
     cost = default_cost(data) if trained is None else trained.cost
-    found = transport_distance(here, there, cost, label_price=label_price, seed=seed)
-    # One half of the first against the other: what chance alone makes of samples of this kind.
-    one, rest = halves(here, seed)
+    measured = transport_distance(here, there, cost, label_price=label_price, seed=seed)
+    # One half of the first against the other: the distance that is due to chance.
+    half, other_half = halves(here, seed)
     chance = None
-    if len(one) > 0:
-        chance = transport_distance(one, rest, cost, label_price=label_price, seed=seed)
+    if len(half) > 0:
+        chance = transport_distance(half, other_half, cost, label_price=label_price, seed=seed)
     estimate = estimated_distance(here, there, cost, label_price=label_price, seed=seed)
     moved = shifted_features(data, here.inputs, there.inputs, cost)
     bracket: dict[str, Any] | None = None
-    if trained is not None and found.reason is None and not unlabelled:
-        messages.print(f"Certifying {run} on {first} at rho = {found.high:.4g}.")
+    if trained is not None and measured.reason is None and not unlabelled:
+        messages.print(f"Certifying {run} on {first} at rho = {measured.high:.4g}.")
         settings = CertifySettings(
-            rho=(found.high,),
+            rho=(measured.high,),
             label_price=label_price,
             data=None if spec == trained.settings.data else spec,
             split=name,
             samples=samples,
             seed=seed,
         )
-        bracket = _bracket(certify_run(trained, settings), found.high, there, second)
+        bracket = _bracket(certify_run(trained, settings), measured.high, there, second)
     if as_json:
-        plain = {name: _finite(value) for name, value in (("shift", found), ("chance", chance))}
-        told = {"rows": [part.as_json() for part in chosen], **plain, "bracket": bracket}
-        beside = {"estimate": estimate, "features": [asdict(one) for one in moved]}
-        print_json({"first": first, "second": second, **told, **beside})
+        distances = {name: _finite(value) for name, value in (("distance", measured), ("chance", chance))}
+        content: dict[str, Any] = {
+            "rows": [part.as_json() for part in chosen],
+            **distances,
+            "bracket": bracket,
+        }
+        content |= {"estimate": estimate, "features": [asdict(feature) for feature in moved]}
+        print_json({"first": first, "second": second} | content)
         return
     if samples is not None:
-        said = ", and ".join(part.words for part in chosen)
-        console.print(f"Measured on {said}. Between all rows the transport cost is usually smaller.")
-    show_moved(moved, estimate, second)
-    _show(first, second, found, chance, data, bracket)
+        words = ", and ".join(part.words for part in chosen)
+        console.print(f"Measured on {words}. Between all rows the transport cost is usually smaller.")
+    _show_moved(moved, estimate, second)
+    _show(first, second, measured, chance, data, bracket)
 
 
 def _bracket(certificate: Certificate, rho: float, data: Samples, name: str) -> dict[str, Any]:
-    """The bracket at ρ, beside what the second sample, which is one of those within ρ, has itself."""
+    """Return the bracket at ρ, with the loss and error on the second sample, which lies within ρ."""
     from certus.certificates.alarm import check_observed
 
     assert certificate.source is not None  # it was just made
@@ -158,31 +167,31 @@ def _bracket(certificate: Certificate, rho: float, data: Samples, name: str) -> 
 def _show(
     first: str,
     second: str,
-    found: Shift,
+    measured: Shift,
     chance: Shift | None,
     data: SplitDataset,
     bracket: dict[str, Any] | None,
 ) -> None:
     from certus.bounds.smoothness import format_assumptions
 
-    if found.reason is not None:
+    if measured.reason is not None:
         console.print(
-            f"{first} and {second} are infinitely far apart: {found.reason}. With --label-price labels may "
-            "change at a finite price."
+            f"{first} and {second} are infinitely far apart: {measured.reason}. With --label-price, "
+            "labels may change at a finite price."
         )
         return
     how = (
         "computed exactly"
-        if found.exact
-        else f"bounded by a coupling in {found.blocks} blocks, standard error {found.spread:.2g}"
+        if measured.exact
+        else f"bounded by a coupling in {measured.blocks} blocks, standard error {measured.spread:.2g}"
     )
     console.print(
-        f"The transport cost between {first} and {second} is at least {at_least(found.low)} and at most "
-        f"{at_most(found.high)} ({how}): a root mean square distance of at most {at_most(found.high**0.5)} "
-        f"({data.units})."
+        f"The transport cost between {first} and {second} is at least {at_least(measured.low)} and at most "
+        f"{at_most(measured.high)} ({how}): a root mean square distance of at most "
+        f"{at_most(measured.high**0.5)} ({data.units})."
     )
-    if found.labels is not None:
-        console.print(f"Label shares differ by {found.labels:.4f} in total variation.")
+    if measured.labels is not None:
+        console.print(f"Label shares differ by {measured.labels:.4f} in total variation.")
     if chance is not None and chance.reason is None:
         console.print(
             f"Between two random halves of {first} it is at most {number(chance.high)}: that much comes from "
@@ -214,13 +223,13 @@ def _show(
 
 
 def _bound(value: float, limit: float) -> str:
-    """A bound, with a word where it says no more than guessing does."""
+    """Return a bound as text, marked where it is no better than guessing."""
     return at_most(value) + (" (vacuous)" if value >= limit else "")
 
 
 @contextmanager
 def _about(argument: str) -> Iterator[None]:
-    """Refusals of data name the argument that they were given by."""
+    """Name the argument in refusals of its data."""
     try:
         yield
     except ArgumentError as reason:
@@ -228,13 +237,13 @@ def _about(argument: str) -> Iterator[None]:
 
 
 def _names(text: str) -> tuple[str, str]:
-    """``employment@2018``: a data set and one of its splits; all of it where none is named."""
+    """Return the data set and the split of ``employment@2018``; the split "all" where none is named."""
     spec, at, name = text.rpartition("@")
     return (spec, name) if at else (text, "all")
 
 
 def _read(data: SplitDataset, spec: str, name: str, trained: LoadedRun | None, own: str) -> Samples:
-    """A split of ``data``, or of another data set in its units."""
+    """Return a split of ``data``, or of another data set in its units."""
     import torch
 
     from certus.data import Samples
@@ -260,18 +269,19 @@ def _read(data: SplitDataset, spec: str, name: str, trained: LoadedRun | None, o
     return named_split(load_like(data, spec, seed=seed, target=target, options=options), name)
 
 
-def _finite(found: Shift | None) -> dict[str, Any] | None:
-    if found is None:
+def _finite(measured: Shift | None) -> dict[str, Any] | None:
+    if measured is None:
         return None
-    return {name: None if value == math.inf else value for name, value in asdict(found).items()}
+    return {name: None if value == math.inf else value for name, value in asdict(measured).items()}
 
 
 _MOST = 10
+"""The most features that are printed."""
 
 
 @dataclass(frozen=True)
 class MovedFeature:
-    """One feature between two samples.
+    """Distance of a single feature between two samples.
 
     Attributes:
         cost: W_c of its inputs alone, those that tell gaps and seasons included; proven for the samples.
@@ -288,7 +298,7 @@ class MovedFeature:
 
 
 def shifted_features(data: SplitDataset, first: Tensor, second: Tensor, cost: Cost) -> list[MovedFeature]:
-    """The features of a table, the most moved first; none for data without names or another cost."""
+    """Return the features of a table, the most moved first; none for data without names or another cost."""
     import torch
 
     from certus.certificates.transport import column_shifts, wider_cost
@@ -305,29 +315,33 @@ def shifted_features(data: SplitDataset, first: Tensor, second: Tensor, cost: Co
     costs, plain = column_shifts(first, second, cost), column_shifts(first, second, natural)
     if costs is None or plain is None:
         return []
-    found = []
-    for one in features_of(data):
-        columns = [*one.columns, *unknown.get(one.name, ())]
+    features = []
+    for feature in features_of(data):
+        columns = [*feature.columns, *unknown.get(feature.name, ())]
         means: list[float | None] = [None, None]
-        if not one.category:
+        if not feature.category:
             shift = 0.0 if data.input_scale is None else float(data.input_scale[0][columns[0]])
             means = [
-                float(part[:, columns[0]].double().mean()) * one.scale + shift for part in (first, second)
+                float(part[:, columns[0]].double().mean()) * feature.scale + shift for part in (first, second)
             ]
-        away = float(plain[columns].sum()) if one.category else math.sqrt(float(plain[columns[0]]))
-        found.append(MovedFeature(one.name, float(costs[[*columns, *one.mark]].sum()), away, *means))
-    return sorted(found, key=lambda one: -one.cost)
+        away = float(plain[columns].sum()) if feature.category else math.sqrt(float(plain[columns[0]]))
+        own_cost = float(costs[[*columns, *feature.mark]].sum())
+        features.append(MovedFeature(feature.name, own_cost, away, *means))
+    return sorted(features, key=lambda feature: -feature.cost)
 
 
-def show_moved(moved: list[MovedFeature], estimate: float | None, second: str) -> None:
-    """A table of the most moved features, and the estimate."""
+def _show_moved(moved: list[MovedFeature], estimate: float | None, second: str) -> None:
+    """Print a table of the most moved features, and the estimate."""
     if moved:
-        shown = make_table("feature", "moved by (rms)", "cost", "mean before", "after")
-        for one in moved[:_MOST]:
-            away = f"{one.moved:.1%} of rows" if one.before is None else f"{one.moved:.3g} deviations"
-            shown.add_row(one.feature, away, number(one.cost, 3), number(one.before), number(one.after))
-        console.print(shown)
-        total = sum(one.cost for one in moved)
+        table = make_table("feature", "moved by (rms)", "cost", "mean before", "after")
+        for feature in moved[:_MOST]:
+            away = f"{feature.moved:.3g} deviations"
+            if feature.before is None:
+                away = f"{feature.moved:.1%} of rows"
+            means = number(feature.before), number(feature.after)
+            table.add_row(feature.feature, away, number(feature.cost, 3), *means)
+        console.print(table)
+        total = sum(feature.cost for feature in moved)
         more = f" ({len(moved) - _MOST} more moved less)" if len(moved) > _MOST else ""
         console.print(
             f"The transport cost between the samples is at least {at_least(total)}, the sum over all "
