@@ -296,7 +296,8 @@ def fair_epsilon(wrm: WRM, loss: AnyLoss, data: Samples, norm: float, batch_size
     require_count("batch_size", batch_size)
     require(len(data) > 0, "data", "not be empty", f"{len(data)} samples")
     total, length = 0.0, Lp(norm)
-    squared = norm == 2 or _is_own(wrm, norm)
+    ball = wrm.cost.attack_ball(wrm.domain)
+    squared = norm == 2 or (ball.own and ball.p == norm)  # the cost is the square of this norm
     for first in range(0, len(data), batch_size):
         batch = data[first : first + batch_size]
         move = wrm.solve(loss, batch.inputs, batch.targets).inputs - batch.inputs
@@ -304,12 +305,6 @@ def fair_epsilon(wrm: WRM, loss: AnyLoss, data: Samples, norm: float, batch_size
         total += float((lengths**2 if squared else lengths).sum())
     mean = total / len(data)
     return mean**0.5 if squared else mean
-
-
-def _is_own(wrm: WRM, norm: float) -> bool:
-    """Whether the cost is the square of this norm."""
-    balls = wrm.cost.attack_ball(wrm.domain)
-    return balls.own and balls.p == norm
 
 
 def typical_length(data: Samples, norm: float) -> float:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -146,9 +147,10 @@ def minimum_norm_attack(
                 restarts=restarts,
                 free=free,
             )
-            moved = _shorten(margin, inputs[open_], targets[open_], attack)
-            success = _errs(loss, moved, targets[open_])
-            reached = length(moved - inputs[open_])
+            origin, labels = inputs[open_], targets[open_]
+            moved = shorten(partial(_errs, margin, targets=labels), origin, attack(margin, origin, labels))
+            success = _errs(loss, moved, labels)
+            reached = length(moved - origin)
             better = success & (reached < distance[open_])
             places = open_.nonzero().flatten()
             best[places[better]] = moved[better]
@@ -233,9 +235,3 @@ def shorten(errs: Callable[[Tensor], Tensor], inputs: Tensor, moved: Tensor) -> 
         nearest = torch.where(per_sample(still, between), between, nearest)
         low, high = torch.where(still, low, middle), torch.where(still, middle, high)
     return nearest
-
-
-def _shorten(loss: ModelLoss, inputs: Tensor, targets: Tensor, attack: GradientAttack) -> Tensor:
-    """Attack, then move back as far as the error lasts."""
-    moved = attack(loss, inputs, targets)
-    return shorten(lambda points: _errs(loss, points, targets), inputs, moved)
