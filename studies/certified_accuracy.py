@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from certus._format import at_least
-from certus.certificates.lower_bounds import costs_beyond, surely_wrong
+from certus.certificates.error_costs import beyond_tangent_points, nearest_errors, surely_wrong
 from certus.certificates.proven.constants import certified_radii
 from certus.certificates.proven.problem import Problem
 from certus.certificates.tangent_points import touching_points
@@ -212,7 +212,10 @@ def _distances(whole: Problem, part: slice) -> list[list[float]]:
     problem = whole.select(part)
     touches = touching_points(problem)
     assert touches is not None
-    radius, distances = certified_radii(problem, touches), costs_beyond(problem, touches).sqrt() * (1 + 1e-12)
+    radius, distances = (
+        certified_radii(problem, touches),
+        nearest_errors(problem, [beyond_tangent_points(problem, touches)])[0].sqrt() * (1 + 1e-12),
+    )
     with torch.no_grad():
         distances[surely_wrong(problem, problem.inputs, problem.targets)] = 0.0
     if not bool((radius <= distances).all()):

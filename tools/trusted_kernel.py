@@ -30,6 +30,7 @@ ASSEMBLY = tuple(
         "dual_values",
         "aggregate",
         "engine",
+        "error_costs",
         "_certify",
         "linear",
         "certificate",

@@ -243,5 +243,5 @@ def test_the_toy_curve_lies_above_every_attack() -> None:
 
 def test_a_cost_that_is_no_number_is_refused() -> None:
     """NaN would count as "never an error"."""
-    with pytest.raises(ArgumentError, match="`costs` must be numbers or infinite; got NaN at 1 samples"):
+    with pytest.raises(ArgumentError, match=r"`costs` must .*NaN at 1 samples"):
         worst_error(torch.tensor([0.1, math.nan]), [1.0])

@@ -10,12 +10,18 @@ import torch
 from torch import Tensor, nn
 
 from certus import Box, CrossEntropy, SquaredL2, certify
-from certus.certificates.lower_bounds import attack_balls, nearest_costs
+from certus.certificates.error_costs import error_candidates, nearest_errors
+from certus.certificates.lower_bounds import attack_balls
 from certus.certificates.proven.problem import Problem
 from certus.costs import Cost, Mahalanobis, Masked
 from certus.losses import Logistic
 from tests.certificates.problems import CROSS_ENTROPY, EVERYWHERE, L2, network, samples
 from tests.problems import SHARP_COSTS, SMOOTH_COSTS, PlaneCost
+
+
+def nearest_costs(problem: Problem, farthest: float, steps: int) -> Tensor:
+    return nearest_errors(problem, error_candidates(problem, farthest, steps))[0]
+
 
 ALL_COSTS = [*SMOOTH_COSTS, *SHARP_COSTS]
 

@@ -22,7 +22,7 @@ COUNT = 12
 CALLS = {
     (constants, "_ball"): BALL,
     (surroundings, "solve_gamma"): LEVEL,
-    (engine, "nearest_costs"): NEAREST,
+    (engine, "error_candidates"): NEAREST,
     (engine, "attack_balls"): PUSH,
 }
 

@@ -22,8 +22,8 @@ from certus.certificates.aggregate import DualAggregate
 from certus.certificates.batching import Portions, Readable, provable_criterion, readable, require_one_draw
 from certus.certificates.certificate import Certificate
 from certus.certificates.custom_criteria import attack_criterion, criterion_name, model_outputs
-from certus.certificates.dual_values import DualValues
 from certus.certificates.engine import Cache, Engine, budget_range, default_gammas, make_grid, refine_gammas
+from certus.certificates.error_costs import least_error_cost
 from certus.certificates.linear import certify_linear
 from certus.certificates.local_bounds import checked_class_weights
 from certus.certificates.population import Population
@@ -268,8 +268,11 @@ def certify(
         )
         engine.progress = work.advance
         levels = engine.levels(grid_gammas)
-        found = None if problem.classes is None else _errors_found(engine, levels)
-        known = engine.samples
+        known, found = engine.samples, None
+        if known.wrong is not None:
+            searched = [engine.nearest()] if attack_steps > 0 else []
+            costs = [level.attained_error_cost for level in levels]
+            found = least_error_cost(problem, known.wrong, [*costs, *searched])
         floor = known.proven_error_cost
         start = known.start if clip is None else known.start.clamp_max(clip)
         population = None
@@ -297,7 +300,9 @@ def certify(
             clean_loss=(mean_down(start, weights), mean_up(finish, weights)),
             proven_error_cost=floor,
             # With γ that were added after seeing the sample: for it alone, never for the population.
-            attained_error_cost=None if found is None else torch.minimum(found, _least_cost(levels)),
+            attained_error_cost=None
+            if found is None
+            else torch.stack([found, *(level.attained_error_cost for level in levels)]).amin(0),
             population=population,
             samples=len(portions),
             classes=problem.classes,
@@ -388,22 +393,6 @@ def _sample_weights(data: object, epsilon: float | Sequence[float] | None) -> Te
         return None
     require(epsilon is None, "epsilon", "be left out for a sample with weights", epsilon)
     return checked_weights(data.weights, len(data)).cpu()
-
-
-def _errors_found(engine: Engine, levels: Sequence[DualValues]) -> Tensor:
-    """(n,) the least cost at which an error was found, by the ascents and by a search of nearest errors."""
-    wrong = engine.samples.wrong
-    assert wrong is not None  # there are classes
-    found = torch.where(wrong, 0.0, _least_cost(levels))
-    if engine.attack_steps > 0:
-        found = torch.minimum(found, engine.nearest())
-    label_cost = engine.problem.label_cost
-    return found if label_cost is None else found.clamp_max(label_cost.price)
-
-
-def _least_cost(levels: Sequence[DualValues]) -> Tensor:
-    """(n,) the least cost at which an error was found on the way to some T̂."""
-    return torch.stack([level.attained_error_cost for level in levels]).amin(0)
 
 
 def _attacked(engine: Engine, certificate: Certificate) -> Certificate:

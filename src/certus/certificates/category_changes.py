@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 
 from certus.certificates.certificate import Bracket
-from certus.certificates.lower_bounds import loss_lower_bound, possibly_wrong, surely_wrong
+from certus.certificates.error_costs import possibly_wrong, surely_wrong
+from certus.certificates.lower_bounds import loss_lower_bound
 from certus.certificates.proven.float_error import rounding_at
 from certus.certificates.proven.problem import Problem
 from certus.losses import evaluate_loss

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from certus._tensor import per_sample
+from certus.certificates.error_costs import attained_error_cost
 from certus.certificates.lower_bounds import (
     MovedPoints,
-    attained_error_cost,
     loss_lower_bound,
     settle_rows,
     transport_rows,

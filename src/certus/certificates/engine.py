@@ -20,29 +20,22 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from certus._tensor import per_sample
 from certus.certificates.aggregate import AttackAggregate, DualAggregate
 from certus.certificates.alarm import check_dual_values
 from certus.certificates.batching import Portions
 from certus.certificates.cache import cached_disagreement, cached_fault
 from certus.certificates.dual_values import DEFAULT_ASCENT, DualValues
-from certus.certificates.local_bounds import LocalBounds, LocalBoundsByLabel, SampleValues, weighted_losses
-from certus.certificates.lower_bounds import (
-    attack_balls,
+from certus.certificates.error_costs import (
     attained_error_cost,
-    checked_outputs,
-    costs_beyond,
-    loss_lower_bound,
-    near_errors,
-    nearest_costs,
-    nearest_on_line,
-    points_beyond,
+    error_candidates,
+    nearest_errors,
     surely_wrong,
 )
+from certus.certificates.local_bounds import LocalBounds, LocalBoundsByLabel, SampleValues, weighted_losses
+from certus.certificates.lower_bounds import attack_balls, checked_outputs, loss_lower_bound
 from certus.certificates.progress import LEVEL, LOOK, NEAREST, PUSH
 from certus.certificates.proven.constants import Grid
 from certus.certificates.proven.problem import Problem, gather
-from certus.certificates.tangent_points import touching_points
 from certus.data import Samples
 from certus.errors import UnsupportedError
 from certus.inner import Maximizer
@@ -249,42 +242,38 @@ class Engine:
         return AttackAggregate(rho, spent, mean_down(torch.cat(losses), self.weights)), torch.cat(errors)
 
     def nearest(self) -> Tensor:
-        """(n,) costs of errors that a search of the nearest one finds."""
-        found, farthest = [], float(self.grid.edges[-1])
+        """(n,) costs of the nearest errors that a search finds; ∞ where it finds none."""
+        costs, farthest = [], float(self.grid.edges[-1])
         for portion in self.portions:
-            costs = nearest_costs(portion, farthest, self.attack_steps)
-            touches = touching_points(portion) if _is_space(portion) else None
-            found.append(costs if touches is None else torch.minimum(costs, costs_beyond(portion, touches)))
+            costs.append(nearest_errors(portion, error_candidates(portion, farthest, self.attack_steps))[0])
             self._advance(NEAREST * len(portion))
-        return torch.cat(found)
+        return torch.cat(costs)
 
     def nearest_errors(self, rhos: Sequence[float]) -> tuple[Tensor, Samples]:
-        """(n,) the least cost at which an error was found, and the errors; the samples where none was.
+        """(n,) the least cost of an error that was found, and the errors; the samples where none was.
 
         Args:
             rhos: those of the attacks in balls.
         """
         if self.problem.label_cost is not None:
-            raise UnsupportedError("Where labels have a price, an error may be a label that was changed.")
-        farthest, costs, points = float(self.grid.edges[-1]), [], []
-        for here in self._surroundings():
+            raise UnsupportedError("Where labels have a cost, an error may be a label that was changed.")
+
+        def candidates(here: LocalBounds | LocalBoundsByLabel) -> Iterator[tuple[Tensor | None, Tensor]]:
             problem = here.problem
-            cost = torch.full((len(problem),), math.inf, dtype=torch.float64)
-            moved = [problem.inputs, *(here.level(level.gamma)[1].inputs for level in self._levels)]
+            yield None, problem.inputs
+            for level in self._levels:
+                yield None, here.level(level.gamma)[1].inputs
             if self.attack_steps > 0:
-                touches = touching_points(problem) if _is_space(problem) else None
-                moved += [] if touches is None else points_beyond(problem, touches)
-                moved += near_errors(problem, farthest, self.attack_steps)
-                moved += [attack_balls(problem, rho, self.attack_steps).points for rho in rhos]
-            best = problem.inputs
-            with torch.no_grad():
-                for each in moved:
-                    found, errors = nearest_on_line(problem, each)
-                    best = torch.where(per_sample(found < cost, best), errors, best)
-                    cost = torch.minimum(found, cost)
+                yield from error_candidates(problem, float(self.grid.edges[-1]), self.attack_steps)
+                for rho in rhos:
+                    yield None, attack_balls(problem, rho, self.attack_steps).points
+
+        costs, errors = [], []
+        for here in self._surroundings():
+            cost, points = nearest_errors(here.problem, candidates(here))
             costs.append(cost)
-            points.append(Samples(best, problem.targets))
-        return torch.cat(costs), Samples.concatenate(points)
+            errors.append(Samples(points, here.problem.targets))
+        return torch.cat(costs), Samples.concatenate(errors)
 
     def _counted(self, losses: Tensor, problem: Problem) -> Tensor:
         return self._clipped(weighted_losses(losses, problem.targets, self.class_weights))
@@ -302,11 +291,6 @@ def _differing(problem: Problem) -> int:
         outputs, _ = checked_outputs(problem, problem.inputs)
     labels = problem.classes is not None
     return int(problem.original_model.differing(problem.inputs, outputs, labels=labels).sum())
-
-
-def _is_space(problem: Problem) -> bool:
-    """Whether inputs move as points do: all of them, or those of a table of numbers."""
-    return problem.encoding is None or problem.encoding.plain
 
 
 _STEP = math.sqrt(2)  # ratio of neighbouring γ

@@ -18,6 +18,7 @@ from certus.certificates.aggregate import AttackAggregate, DualAggregate
 from certus.certificates.batching import repeat_words
 from certus.certificates.cache import differences
 from certus.certificates.certificate import Certificate
+from certus.certificates.error_costs import error_distance
 from certus.certificates.population import Move, Population
 from certus.certificates.proven.concentration import INEQUALITIES
 from certus.certificates.proven.duality_gap import Rule
@@ -329,7 +330,7 @@ def sample_table(certificate: Certificate) -> str:
         ]
         for costs in (certificate.proven_error_cost, certificate.attained_error_cost):
             blank = [""] * len(level.bound)
-            columns.append(blank if costs is None else (costs / certificate.unit_cost).sqrt().tolist())
+            columns.append(blank if costs is None else error_distance(costs, certificate.unit_cost).tolist())
         for index, cells in enumerate(zip(*columns, strict=True)):
             writer.writerow([bracket.rho, bracket.gamma, index, *cells])
     return text.getvalue()
@@ -338,7 +339,7 @@ def sample_table(certificate: Certificate) -> str:
 def _found_table(certificate: Certificate) -> str:
     """CSV without a proof: how far each sample is from an error that was found."""
     found = certificate.attained_error_cost
-    distances = [] if found is None else (found / certificate.unit_cost).sqrt().tolist()
+    distances = [] if found is None else error_distance(found, certificate.unit_cost).tolist()
     rows = [f"{index},{distance}" for index, distance in enumerate(distances)]
     return "\n".join(["sample,attained_error_distance", *rows, ""])
 

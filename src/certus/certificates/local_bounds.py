@@ -23,7 +23,7 @@ from torch import Tensor
 from certus._tensor import per_sample
 from certus.certificates.cache import spot_checked_samples
 from certus.certificates.dual_values import DEFAULT_ASCENT, PER_SAMPLE, DualValues, solve_gamma
-from certus.certificates.lower_bounds import surely_wrong
+from certus.certificates.error_costs import proven_error_cost, surely_wrong
 from certus.certificates.progress import BALL
 from certus.certificates.proven.constants import Grid, Neighborhoods, bound_neighborhoods
 from certus.certificates.proven.majorants import TangentPoints
@@ -137,14 +137,8 @@ class LocalBounds:
         loss, start = first.loss, first.start
         if scale != 1:
             loss, start = up(scale * loss, FEW), round_down(scale * start)
-        return SampleValues(loss, start, self._error_floor(), wrong)
-
-    def _error_floor(self) -> Tensor | None:
-        radius, problem = self.around[0].radius, self.problem
-        if radius is None:
-            return None
-        costs = problem.unit_cost * radius**2 * (1 - problem.metric_slack)
-        return costs if problem.label_cost is None else costs.clamp_max(problem.label_cost.price)
+        costs = None if first.radius is None else proven_error_cost(problem, first.radius)
+        return SampleValues(loss, start, costs, wrong)
 
     def level(self, gamma: float) -> tuple[DualValues, Samples]:
         """max(φ̄(x, y), max_{y'} φ̄(x, y') − γλ), and the better of the points reached."""

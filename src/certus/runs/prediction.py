@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.export import Dim
 
 from certus.certificates import certify
+from certus.certificates.error_costs import error_distance
 from certus.datasets.catalogue import TABLES
 from certus.datasets.new_data import NewRows, load_like, new_rows, new_table
 from certus.errors import ArgumentError, UnsupportedError
@@ -98,7 +99,7 @@ def _radii(trained: LoadedRun, inputs: Tensor, reach: float) -> Tensor:
     )
     assert certificate.proven_error_cost is not None  # it has classes
     # The floor is a cost, rounded down; a last bit is given up for the root.
-    return (certificate.proven_error_cost / certificate.unit_cost).sqrt() * (1 - 1e-15)
+    return error_distance(certificate.proven_error_cost, certificate.unit_cost) * (1 - 1e-15)
 
 
 _CLOSE = 1e-6
