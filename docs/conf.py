@@ -15,8 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from typer.main import get_command
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 import certus
 from certus.cli.app import app
@@ -30,6 +29,7 @@ extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 myst_heading_anchors = 4
 html_theme = "furo"
 html_title = f"certus {release}"
+html_static_path, html_css_files = ["_static"], ["site.css"]
 exclude_patterns = ["_build"]
 
 autodoc_typehints = "none"  # the signature has them
@@ -89,7 +89,7 @@ def _write_reference(folder: Path) -> None:
 
 def _write_commands(path: Path) -> None:
     """Write the help text of every command, a section each."""
-    sections = [(name, [name]) for name in get_command(app).commands]
+    sections = [(name, [name]) for name in app.commands]
     page = ""
     for title, arguments in [("certus", []), *sections]:
         shown = CliRunner().invoke(app, [*arguments, "--help"], prog_name="certus", terminal_width=88)
