@@ -150,20 +150,20 @@ class RowEncoding:
 
     def returned(self, points: Tensor, origin: Tensor) -> Tensor:
         """Return rows with the categories of ``points`` and everything else of ``origin``."""
-        kept = torch.zeros(len(self.means), dtype=torch.bool)
+        categorical = torch.zeros(len(self.means), dtype=torch.bool)
         for column in self.categories:
-            kept[list(column.inputs)] = True
-        return torch.where(kept, points, origin)
+            categorical[list(column.inputs)] = True
+        return torch.where(categorical, points, origin)
 
     def swaps(self, rows: Tensor) -> Iterator[Tensor]:
         """Yield (n, features) rows with one category replaced, for every column and value. A row is
         unchanged if it has that value already, or an unknown one."""
         for column in self.categories:
             places = list(column.inputs)
-            known = rows[:, places].sum(1, keepdim=True) == 1
+            valid = rows[:, places].sum(1, keepdim=True) == 1
             for value in range(len(places)):
                 other = rows.clone()
-                other[:, places] = torch.where(known, torch.eye(len(places))[value].to(rows), rows[:, places])
+                other[:, places] = torch.where(valid, torch.eye(len(places))[value].to(rows), rows[:, places])
                 yield other
 
     def unknown(self, rows: Tensor) -> Tensor:

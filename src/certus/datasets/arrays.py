@@ -102,24 +102,24 @@ def split_rows(source: str, count: int, seed: int, way: str, values: Array | Non
         return in_fifths(source, count, seed)
     assert values is not None
     order = shuffled(count, seed)
-    told = torch.from_numpy(np.unique(values, return_inverse=True)[1].reshape(-1))
+    codes = torch.from_numpy(np.unique(values, return_inverse=True)[1].reshape(-1))
     if way == "stratified":
-        place = order[torch.sort(told[order], stable=True).indices]  # label by label, by chance inside
+        place = order[torch.sort(codes[order], stable=True).indices]  # label by label, by chance inside
         # Row i of the list goes to the fifth that i falls into: each label has the same share of each.
         turn = torch.arange(count) % 5
         parts = {"train": place[turn < 3], "calibration": place[turn == 3], "test": place[turn == 4]}
     else:
-        groups = int(told.max()) + 1
+        groups = int(codes.max()) + 1
         rule = f"have at least 3 different values to split by {way}"
         require(groups >= 3, source, rule, groups)
         ranks = torch.arange(groups) if way == "time" else shuffled(groups, seed)
-        sizes = torch.bincount(told, minlength=groups)[ranks].cumsum(0)
+        sizes = torch.bincount(codes, minlength=groups)[ranks].cumsum(0)
         # A value belongs to the part that its last row falls into; every part gets one.
         train = min(max(1, int((sizes <= 0.6 * count).sum())), groups - 2)
         test = max(train + 1, min(int((sizes <= 0.8 * count).sum()), groups - 1))
         part_of = torch.empty(groups, dtype=torch.long)
         part_of[ranks] = (torch.arange(groups) >= train).long() + (torch.arange(groups) >= test).long()
-        which = part_of[told[order]]
+        which = part_of[codes[order]]
         parts = {name: order[which == at] for at, name in enumerate(("train", "calibration", "test"))}
     return parts
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
@@ -62,15 +63,15 @@ class ColumnRecipe:
             return f"dropped: {self.reason}"
         if self.kind == "category":
             return f"{len(self.categories)} one-hot columns"
-        told = "day and season (3 numbers)" if self.kind.startswith("date") else "a number"
-        return f"{told}; gaps get {self.median:.4g}, and a column that says so" if self.missing else told
+        text = "day and season (3 numbers)" if self.kind.startswith("date") else "a number"
+        return f"{text}; gaps get {self.median:.4g}, and a column that says so" if self.missing else text
 
     def bare(self, raw: RawColumn) -> Column:
         """Return the column unencoded, with NaN or the category of gaps where a value is missing."""
         if self.kind != "category":
             return Numeric(self.name, self.values(raw))
-        known = {category: code for code, category in enumerate(self.categories)}
-        codes = [known.get(GAP if cell is None else cell, -1) for cell in raw.words]
+        codes_of = {category: code for code, category in enumerate(self.categories)}
+        codes = [codes_of.get(GAP if cell is None else cell, -1) for cell in raw.words]
         return Categorical(self.name, np.array(codes, dtype=np.int64), self.categories)
 
     def gaps_are_ambiguous(self, raw: RawColumn) -> bool:
@@ -92,16 +93,16 @@ class ColumnRecipe:
         values = self.values(raw)
         gaps = np.isnan(values)
         filled = np.where(gaps, self.median, values)
-        found: list[Column] = [Numeric(self.name, filled)]
+        columns: list[Column] = [Numeric(self.name, filled)]
         if self.kind.startswith("date"):
             for part, wave in zip(("winter", "spring"), season(torch.from_numpy(filled)), strict=True):
-                found.append(Numeric(f"{self.name} ({part})", wave.numpy(), part_of=self.name))
+                columns.append(Numeric(f"{self.name} ({part})", wave.numpy(), part_of=self.name))
         if self.missing:
             mark = Categorical(
                 f"{self.name}?", gaps.astype(np.int64), ("known", "missing"), part_of=self.name
             )
-            found.append(mark)
-        return found
+            columns.append(mark)
+        return columns
 
 
 @dataclass(frozen=True)
@@ -127,45 +128,47 @@ class Recipe:
 
     def check(self, table: RawTable) -> None:
         """Raise ``ArgumentError`` with all problems of a new table."""
-        lacks = [one.name for one in self.kept if one.name not in table.columns]
+        lacks = [column.name for column in self.kept if column.name not in table.columns]
         problems = []
         if lacks:
             rule = f"have the columns that the run was trained with; {_listed(lacks)} missing"
             problems.append(TableProblem(rule, f"only {_listed(list(table.columns), most=8)}"))
-        for one in self.kept:
-            if one.name not in table.columns:
+        for column in self.kept:
+            if column.name not in table.columns:
                 continue
-            if one.kind != "category":
-                problems += _unreadable(table, one)
-            elif one.gaps_are_ambiguous(table.columns[one.name]):
-                problems.append(ambiguous_gaps(one.name, " of this table and that of the run"))
+            if column.kind != "category":
+                problems += _unreadable(table, column)
+            elif column.gaps_are_ambiguous(table.columns[column.name]):
+                problems.append(ambiguous_gaps(column.name, " of this table and that of the run"))
         refuse(table.source, problems)
 
     def unknown(self, table: RawTable) -> list[str] | None:
         """List the values of a new table that are not among the categories; None where columns are
         missing."""
-        if any(one.name not in table.columns for one in self.kept):
+        if any(column.name not in table.columns for column in self.kept):
             return None
-        categorical = [one for one in self.kept if one.kind == "category"]
-        cells = ((one.categories, cell) for one in categorical for cell in table.columns[one.name].words)
+        categorical = [column for column in self.kept if column.kind == "category"]
+        cells = (
+            (column.categories, cell) for column in categorical for cell in table.columns[column.name].words
+        )
         return [cell for known, cell in cells if cell is not None and cell not in known]
 
     def notes(self, table: RawTable) -> tuple[str, ...]:
         """Describe unknown categories and missing numbers of a new table, with their shares."""
-        found = [table.remark] if table.remark else []
-        for one in self.kept:
-            raw = table.columns[one.name]
-            if one.kind == "category":
+        notes = [table.remark] if table.remark else []
+        for column in self.kept:
+            raw = table.columns[column.name]
+            if column.kind == "category":
                 cells = [GAP if cell is None else cell for cell in raw.words]
-                unknown = sorted(set(cells) - set(one.categories))
+                unknown = sorted(set(cells) - set(column.categories))
                 if unknown:
                     share = sum(cell in unknown for cell in cells) / len(cells)
-                    told = f"a category that no row of the run had: {_listed(unknown)}"
-                    found.append(f"{share:.2%} of {one.name!r} count as unknown, {told}.")
-            elif not one.missing and raw.gaps.any():
-                share, fill = float(raw.gaps.mean()), f"the training median, {one.median:.4g}"
-                found.append(f"{share:.2%} of {one.name!r} are missing: they get {fill}.")
-        return tuple(found)
+                    reason = f"a category that no row of the run had: {_listed(unknown)}"
+                    notes.append(f"{share:.2%} of {column.name!r} count as unknown, {reason}.")
+            elif not column.missing and raw.gaps.any():
+                share, fill = float(raw.gaps.mean()), f"the training median, {column.median:.4g}"
+                notes.append(f"{share:.2%} of {column.name!r} are missing: they get {fill}.")
+        return tuple(notes)
 
 
 def ambiguous_gaps(label: str, of: str = "") -> TableProblem:
@@ -178,17 +181,17 @@ def ambiguous_gaps(label: str, of: str = "") -> TableProblem:
     return TableProblem(rule, f"both in column {label!r}{of}; fill the gaps, or rename the category")
 
 
-def _unreadable(table: RawTable, one: ColumnRecipe) -> list[TableProblem]:
+def _unreadable(table: RawTable, column: ColumnRecipe) -> list[TableProblem]:
     """List cells of a new table that are not of the type of their column, or not finite."""
-    raw = table.columns[one.name]
-    values = one.values(raw)
+    raw = table.columns[column.name]
+    values = column.values(raw)
     bad = np.flatnonzero(np.isinf(values) | (np.isnan(values) & ~raw.gaps))
     if not len(bad):
         return []
-    at, reads = int(bad[0]), "dates" if one.kind.startswith("date") else "numbers"
+    at, reads = int(bad[0]), "dates" if column.kind.startswith("date") else "numbers"
     more = f", and {len(bad) - 1} more like it" if len(bad) > 1 else ""
-    found = f"{raw.words[at]!r} in {table.place(one.name, at)}{more}"
-    return [TableProblem(f"hold {reads} in column {one.name!r}", found)]
+    content = f"{raw.words[at]!r} in {table.place(column.name, at)}{more}"
+    return [TableProblem(f"hold {reads} in column {column.name!r}", content)]
 
 
 def _listed(names: Sequence[str], most: int = _SHOWN) -> str:
@@ -235,6 +238,11 @@ class SplitDataset:
     sha256: str = ""
     recipe: Recipe | None = None
     notes: tuple[str, ...] = ()
+
+
+def split_samples(samples: Samples, rows: Mapping[str, Tensor]) -> dict[str, Any]:
+    """Return the samples of "train", "calibration" and "test", for the fields of ``SplitDataset``."""
+    return {name: samples[rows[name]] for name in ("train", "calibration", "test")}
 
 
 PIXELS = "pixels in [0, 1]"

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from certus.data import Samples
 from certus.datasets.arrays import Targets, digest_arrays, in_fifths
-from certus.datasets.base import PIXELS, SplitDataset
+from certus.datasets.base import PIXELS, SplitDataset, split_samples
 from certus.datasets.raw_table import Numeric
 from certus.datasets.tables import contents, table
 from certus.domains import Box, Unbounded
@@ -84,9 +84,7 @@ def digits(seed: int = 0) -> SplitDataset:
     rows = in_fifths("digits", len(inputs), seed)
     return SplitDataset(
         name="digits",
-        train=everything[rows["train"]],
-        calibration=everything[rows["calibration"]],
-        test=everything[rows["test"]],
+        **split_samples(everything, rows),
         domain=Box(0.0, 1.0),
         classes=10,
         units=PIXELS,
@@ -123,9 +121,7 @@ def rings(train: int = 10_000, calibration: int = 4_000, test: int = 4_000, seed
     rows = dict(zip(("train", "calibration", "test"), torch.arange(sum(sizes)).split(sizes), strict=True))
     return SplitDataset(
         name="rings",
-        train=everything[rows["train"]],
-        calibration=everything[rows["calibration"]],
-        test=everything[rows["test"]],
+        **split_samples(everything, rows),
         domain=Unbounded(),
         classes=2,
         units="units of the plane, in which the Gaussian has standard deviation 1",
@@ -137,10 +133,10 @@ def rings(train: int = 10_000, calibration: int = 4_000, test: int = 4_000, seed
 
 def _outside_margin(count: int, generator: torch.Generator) -> Tensor:
     """Draw ``count`` Gaussian points outside the margin √2/1.3 < ‖x‖₂ < 1.3·√2."""
-    kept = torch.empty(0, 2)
-    while len(kept) < count:
+    points = torch.empty(0, 2)
+    while len(points) < count:
         # 63% of the draws survive.
         drawn = torch.randn(2 * count, 2, generator=generator)
         radius = drawn.norm(dim=1)
-        kept = torch.cat([kept, drawn[(radius <= INNER_RADIUS) | (radius >= OUTER_RADIUS)]])
-    return kept[:count]
+        points = torch.cat([points, drawn[(radius <= INNER_RADIUS) | (radius >= OUTER_RADIUS)]])
+    return points[:count]

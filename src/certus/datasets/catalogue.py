@@ -91,8 +91,8 @@ def load(
     """
     prefix, colon, path = spec.partition(":")
     legal = f"one of {', '.join(SUMMARIES)}, or {', '.join(f'{each}:PATH' for each in PREFIXES)}"
-    known = spec in SUMMARIES or (prefix in PREFIXES and path != "")
-    if not known:
+    valid = spec in SUMMARIES or (prefix in PREFIXES and path != "")
+    if not valid:
         raise ArgumentError(f"`spec` must be {legal}; got {spec!r}.{_likely(spec)}")
     if not spec.startswith(TABLES):
         rule = "be left out except for csv:PATH and parquet:PATH, where it names a column"

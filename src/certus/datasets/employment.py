@@ -78,10 +78,10 @@ def categorical(name: str, values: Array, first: Array) -> Categorical:
     >>> categorical("MAR", np.array([3, 1, 2, 3]), np.array([True, True, False, False])).codes
     array([ 1,  0, -1,  1])
     """
-    known = np.unique(values[first])
-    position = np.searchsorted(known, values).clip(max=len(known) - 1)
-    codes = np.where(known[position] == values, position, -1)
-    return Categorical(name, codes, tuple(str(value) for value in known))
+    categories = np.unique(values[first])
+    position = np.searchsorted(categories, values).clip(max=len(categories) - 1)
+    codes = np.where(categories[position] == values, position, -1)
+    return Categorical(name, codes, tuple(str(value) for value in categories))
 
 
 def download(folder: Path) -> Path:
@@ -132,13 +132,13 @@ def verify(arrays: Arrays) -> dict[str, str]:
     """Check row counts, later categories unknown in 2015, and the digest of all columns."""
     first = arrays["year"] == FIRST_YEAR
     unknown = sum(int((categorical(name, arrays[name], first).codes < 0).sum()) for name in CATEGORIES)
-    found = {
+    checks = {
         "rows of 2015": str(int(first.sum())),
         "rows of 2016 to 2018": str(int(np.isin(arrays["year"], LATER_YEARS).sum())),
         "later categories unknown in 2015": str(unknown),
         "sha256": digest_arrays(arrays),
     }
-    return check_expected("employment", found, EXPECTED)
+    return check_expected("employment", checks, EXPECTED)
 
 
 EMPLOYMENT = Package(

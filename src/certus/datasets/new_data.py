@@ -16,7 +16,7 @@ from torch import Tensor
 
 from certus.data import Samples
 from certus.datasets.arrays import digest_arrays, in_fifths, single
-from certus.datasets.base import Recipe, SplitDataset
+from certus.datasets.base import Recipe, SplitDataset, split_samples
 from certus.datasets.catalogue import TABLES, load, raw_table
 from certus.datasets.raw_table import RawColumn, RawTable, TableProblem, numbers_in, refuse
 from certus.datasets.tables import encode_columns
@@ -123,8 +123,8 @@ def load_like(
     )
     if ours.feature_names is not None and theirs.feature_names not in (None, ours.feature_names):
         names = set(ours.feature_names) ^ set(theirs.feature_names or ())
-        found = f"others: {', '.join(sorted(names)[:4])}" if names else "another order"
-        raise ArgumentError(f"`data` must have the features of {ours.name}, in its order; got {found}.")
+        difference = f"others: {', '.join(sorted(names)[:4])}" if names else "another order"
+        raise ArgumentError(f"`data` must have the features of {ours.name}, in its order; got {difference}.")
     same = (ours.classes is None) == (theirs.classes is None)
     require(same, "data", f"be of one kind with {ours.name}, labels or numbers", spec)
 
@@ -145,25 +145,23 @@ def load_like(
 
 
 def _like_table(ours: SplitDataset, table: RawTable, seed: int) -> SplitDataset:
-    found = new_rows(ours, table)
-    if found.targets is None:
+    new = new_rows(ours, table)
+    if new.targets is None:
         assert ours.recipe is not None
-        known = ", ".join(table.columns)
+        columns = ", ".join(table.columns)
         raise ArgumentError(
-            f"`{table.source}` must have the target column {ours.recipe.target!r}; got only {known}."
+            f"`{table.source}` must have the target column {ours.recipe.target!r}; got only {columns}."
         )
-    everything = Samples(found.inputs, found.targets, encoding=ours.train.encoding)
+    everything = Samples(new.inputs, new.targets, encoding=ours.train.encoding)
     rows = in_fifths(table.source, len(table), seed)
     return replace(
         ours,
         name=table.source,
-        train=everything[rows["train"]],
-        calibration=everything[rows["calibration"]],
-        test=everything[rows["test"]],
+        **split_samples(everything, rows),
         later={},
         rows=rows,
-        sha256=digest_arrays({"inputs": found.inputs.numpy(), "targets": found.targets.numpy()}),
-        notes=found.notes,
+        sha256=digest_arrays({"inputs": new.inputs.numpy(), "targets": new.targets.numpy()}),
+        notes=new.notes,
     )
 
 
@@ -191,11 +189,11 @@ def _targets(ours: SplitDataset, recipe: Recipe, table: RawTable, column: RawCol
             mean, scale = ours.target_scale or (0.0, 1.0)
             return single(table.source, (values - mean) / scale)
         names = [f"{value:.0f}" if value == round(value) else f"{value}" for value in values.tolist()]
-    known = {name: code for code, name in enumerate(ours.class_names or ())}
-    unknown = sorted({str(name) for name in names if name not in known})
-    rule = f"have labels of {ours.name}: {', '.join(list(known)[:8])}"
+    codes = {name: code for code, name in enumerate(ours.class_names or ())}
+    unknown = sorted({str(name) for name in names if name not in codes})
+    rule = f"have labels of {ours.name}: {', '.join(list(codes)[:8])}"
     require(not unknown, "data", rule, ", ".join(unknown[:4]))
-    return torch.tensor([known[str(name)] for name in names])
+    return torch.tensor([codes[str(name)] for name in names])
 
 
 def _scaled(values: Tensor, scale: tuple[Tensor, Tensor] | tuple[float, float] | None) -> Tensor:

@@ -133,8 +133,8 @@ def refuse(source: str, problems: Sequence[TableProblem]) -> None:
     if len(problems) == 1:
         raise ArgumentError(f"`{source}` {lines[0]}")
     if problems:
-        told = " ".join(f"({at}) It {line}" for at, line in enumerate(lines, 1))
-        raise ArgumentError(f"`{source}` has {len(problems)} problems. {told}")
+        text = " ".join(f"({at}) It {line}" for at, line in enumerate(lines, 1))
+        raise ArgumentError(f"`{source}` has {len(problems)} problems. {text}")
 
 
 Cells = Sequence[str | None]
@@ -257,8 +257,8 @@ def two_ways(cells: Cells) -> bool:
 def numbers_in(cells: Cells, kind: str) -> Array:
     """Parse cells as (n,) float64, NaN where missing or of another type."""
     read = READERS[kind]
-    found = (None if cell is None else read(cell) for cell in cells)
-    return np.array([math.nan if value is None else value for value in found], dtype=np.float64)
+    values = (None if cell is None else read(cell) for cell in cells)
+    return np.array([math.nan if value is None else value for value in values], dtype=np.float64)
 
 
 def csv_table(path: Path, *, encoding: str = "utf-8", separator: str = ",") -> RawTable:

@@ -37,7 +37,7 @@ from certus.datasets.arrays import (
     split_rows,
     why_not,
 )
-from certus.datasets.base import GAP, ColumnRecipe, Recipe, SplitDataset, ambiguous_gaps
+from certus.datasets.base import GAP, ColumnRecipe, Recipe, SplitDataset, ambiguous_gaps, split_samples
 from certus.datasets.raw_table import (
     READERS,
     Column,
@@ -83,30 +83,32 @@ def make_data(
 ) -> SplitDataset:
     """Make a data set of a table: infer types, split, and scale by the training rows."""
     name = _target_name(raw, options)
-    found = TableFindings(raw, [])
+    findings = TableFindings(raw, [])
     if len(raw.columns) < 2:
-        found.add("have a feature beside its target", f"only the column {name!r}{separator_hint([name])}")
-        refuse(raw.source, found.problems)
+        findings.add("have a feature beside its target", f"only the column {name!r}{separator_hint([name])}")
+        refuse(raw.source, findings.problems)
     if len(raw) < FEWEST_ROWS:
-        found.add(f"have at least {FEWEST_ROWS} rows", str(len(raw)))
-        refuse(raw.source, found.problems)
+        findings.add(f"have at least {FEWEST_ROWS} rows", str(len(raw)))
+        refuse(raw.source, findings.problems)
     for option, names in (("drop", options.dropped), ("categorical", options.categories)):
         for each in names:
             if each not in raw.columns or each == name:
                 columns = truncate(", ".join(label for label in raw.columns if label != name), 1000)
                 raise ArgumentError(f"`{option}` must name columns of {raw.source}: {columns}; got {each!r}.")
-    learnt = [_learn(label, column, options, found) for label, column in raw.columns.items() if label != name]
-    targets, kind = _learn_targets(name, raw.columns[name], found)
-    kept = [one for one in learnt if one.kind != "dropped"]
-    if not kept and not found.problems:
+    learnt = [
+        _learn(label, column, options, findings) for label, column in raw.columns.items() if label != name
+    ]
+    targets, kind = _learn_targets(name, raw.columns[name], findings)
+    encoded = [one for one in learnt if one.kind != "dropped"]
+    if not encoded and not findings.problems:
         reasons = "; ".join(f"{one.name} is {one.reason}" for one in learnt[:4])
-        found.add("have a feature that is of use", f"none ({reasons})")
-    refuse(raw.source, found.problems)
+        findings.add("have a feature that is of use", f"none ({reasons})")
+    refuse(raw.source, findings.problems)
     assert targets is not None
     rows = _split(raw, options, targets, seed)
     recipe = Recipe(tuple(_with_median(one, raw, rows) for one in learnt), name, kind)
     bare = [one.bare(raw.columns[one.name]) for one in recipe.kept]
-    made = table(
+    data = table(
         raw.source,
         recipe.features(raw),
         targets,
@@ -114,7 +116,7 @@ def make_data(
         sha256=digest_arrays(contents(bare, targets)),
         standardize=standardize,
     )
-    return replace(made, recipe=recipe)
+    return replace(data, recipe=recipe)
 
 
 def _target_name(raw: RawTable, options: TableOptions) -> str:
@@ -310,9 +312,7 @@ def table(
     )
     return SplitDataset(
         name=name,
-        train=everything[rows["train"]],
-        calibration=everything[rows["calibration"]],
-        test=everything[rows["test"]],
+        **split_samples(everything, rows),
         domain=_domain(categorical),
         classes=targets.classes,
         units=_units(standardize, bool(categorical.any())),
@@ -329,14 +329,14 @@ def table(
 
 def contents(columns: Sequence[Column], targets: Targets) -> dict[str, Array]:
     """Return the source's numbers, codes and category names, for its digest."""
-    found: dict[str, Array] = {"targets": targets.values, "classes": np.array(targets.class_names or ())}
+    arrays: dict[str, Array] = {"targets": targets.values, "classes": np.array(targets.class_names or ())}
     for column in columns:
         if isinstance(column, Numeric):
-            found[f"column:{column.name}"] = column.values
+            arrays[f"column:{column.name}"] = column.values
         else:
-            found[f"column:{column.name}"] = column.codes
-            found[f"categories:{column.name}"] = np.array(column.categories)
-    return found
+            arrays[f"column:{column.name}"] = column.codes
+            arrays[f"categories:{column.name}"] = np.array(column.categories)
+    return arrays
 
 
 def _scale(values: Array, train: Array) -> tuple[float, float]:
@@ -395,15 +395,17 @@ def _groups(columns: Sequence[Column]) -> tuple[EncodedColumn, ...]:
         groups.setdefault(owner, []).append(column)
         places.setdefault(owner, []).extend(range(start, start + width))
         start += width
-    found = []
+    encodings = []
     for name, parts in groups.items():
         if not isinstance(parts[0], Numeric):
-            found.append(EncodedColumn(name, "category", tuple(places[name])))
+            encodings.append(EncodedColumn(name, "category", tuple(places[name])))
             continue
         numbers = sum(isinstance(part, Numeric) for part in parts)
         kind = "number" if numbers == 1 else "date"
-        found.append(EncodedColumn(name, kind, tuple(places[name][:numbers]), tuple(places[name][numbers:])))
-    return tuple(found)
+        encodings.append(
+            EncodedColumn(name, kind, tuple(places[name][:numbers]), tuple(places[name][numbers:]))
+        )
+    return tuple(encodings)
 
 
 def _one_hot_flags(column: Column) -> list[bool]:

@@ -90,8 +90,8 @@ class CertifySettings:
             require(0 <= value <= MOST_ROUNDS, name, f"lie between 0 and {MOST_ROUNDS}", value)
         legal = ", ".join(INEQUALITIES)
         require(self.inequality in INEQUALITIES, "inequality", f"be one of {legal}", repr(self.inequality))
-        known = self.class_weights in ("equal", "balanced")
-        require(known, "class_weights", "be one of equal, balanced", repr(self.class_weights))
+        valid = self.class_weights in ("equal", "balanced")
+        require(valid, "class_weights", "be one of equal, balanced", repr(self.class_weights))
         require_seed(self.seed)
 
     def as_json(self) -> dict[str, Any]:

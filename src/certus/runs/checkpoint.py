@@ -49,11 +49,11 @@ def check_optimizer(fresh: dict[str, Any], saved: Any, parameters: list[Tensor])
     require(
         same_structure(fresh["param_groups"], groups), "param_groups", "be the optimizer's", repr(groups)[:80]
     )
-    for index, kept in saved["state"].items():
-        known = type(index) is int and 0 <= index < len(parameters)
-        require(known, "state", "be of the parameters", repr(index)[:40])
+    for index, entries in saved["state"].items():
+        valid = type(index) is int and 0 <= index < len(parameters)
+        require(valid, "state", "be of the parameters", repr(index)[:40])
         shape = parameters[index].shape
-        for name, value in kept.items():
+        for name, value in entries.items():
             fits = value is None or _is_number(value)
             if isinstance(value, Tensor):
                 fits = value.shape in (shape, torch.Size([])) and value.is_floating_point()

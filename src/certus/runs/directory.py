@@ -259,12 +259,12 @@ def _known(folder: Path) -> Owner | None:
 
 def require_owned_folder(owner: Owner, option: str, folder: Path) -> None:
     """Raise ``ArgumentError`` if a folder has another owner, or files that would be overwritten."""
-    found = owner_of(folder)
-    if found is owner or not folder.is_dir():
+    current = owner_of(folder)
+    if current is owner or not folder.is_dir():
         return
     rule = f"`{option}` must be a folder of its own; got {folder}"
-    if found is not None:
-        raise ArgumentError(f"{rule}, which holds {found.words}.")
+    if current is not None:
+        raise ArgumentError(f"{rule}, which holds {current.words}.")
     names = sorted(name for name in os.listdir(folder) if name != LOCK and owner.names.fullmatch(name))
     if names:
         raise ArgumentError(f"{rule}, whose {names[0]} is not of {owner.words}.")
@@ -392,5 +392,5 @@ class RunDirectory:
 
 def find_runs(folder: Path) -> list[RunDirectory]:
     """Return every run in a folder and its subfolders, by path, except those being created."""
-    found = (path.parent for path in sorted(folder.rglob(SETTINGS)))
-    return [RunDirectory(path) for path in found if not any(map(is_temporary, path.parts))]
+    folders = (path.parent for path in sorted(folder.rglob(SETTINGS)))
+    return [RunDirectory(path) for path in folders if not any(map(is_temporary, path.parts))]

@@ -79,9 +79,9 @@ def features_of(data: SplitDataset, option: str = "run") -> list[Feature]:
 
 def named_feature(data: SplitDataset, name: str, option: str = "feature") -> Feature:
     """Return the feature with a name."""
-    known = {one.name: one for one in features_of(data, "run" if option == "feature" else option)}
-    require(name in known, option, f"be one of {', '.join(known)}", repr(name))
-    return known[name]
+    features = {one.name: one for one in features_of(data, "run" if option == "feature" else option)}
+    require(name in features, option, f"be one of {', '.join(features)}", repr(name))
+    return features[name]
 
 
 def priced_cost(data: SplitDataset, prices: Mapping[str, float]) -> Cost:
@@ -153,8 +153,8 @@ def own_model(run: RunDirectory, given: Sequence[str]) -> str | None:
     settings = read_settings(run)
     if not has_own_file(settings):
         return None
-    known = _factory(settings.model)
-    fitting = (text for text in given if _factory(text) == known and _same_file(run, text))
+    factory = _factory(settings.model)
+    fitting = (text for text in given if _factory(text) == factory and _same_file(run, text))
     return next(fitting, given[0] if given else None)
 
 
@@ -196,9 +196,9 @@ def load_data(settings: Settings) -> SplitDataset:
     spec, options = resolve_data(settings.data, settings.folder), None
     if settings.data.startswith(TABLES):
         options = settings.table
-    found = load(spec, seed=settings.seed, standardize=settings.standardize, options=options)
-    units = found.units if settings.price == "" else f"{found.units}, at the prices {settings.price}"
-    return replace(found, name=settings.data, units=units)
+    data = load(spec, seed=settings.seed, standardize=settings.standardize, options=options)
+    units = data.units if settings.price == "" else f"{data.units}, at the prices {settings.price}"
+    return replace(data, name=settings.data, units=units)
 
 
 def resolve_data(spec: str, folder: str) -> str:
@@ -226,8 +226,8 @@ def load_same_data(run: RunDirectory, settings: Settings) -> SplitDataset:
         )
     data = load_data(settings)
     if data.sha256 != run.record.data_sha256:
-        found = settings.data if run.moved is None else run.moved
-        raise RunError(f"{run.path} was started with other data: {found} now has another sha256.")
+        place_now = settings.data if run.moved is None else run.moved
+        raise RunError(f"{run.path} was started with other data: {place_now} now has another sha256.")
     rows = run.rows
     if rows.keys() != data.rows.keys() or not all(torch.equal(rows[name], data.rows[name]) for name in rows):
         raise RunError(f"{run.path} was started with another split than {settings.data} has now.")

@@ -38,10 +38,10 @@ def row_hashes(data: Samples) -> list[bytes]:
 
 def named_split(data: SplitDataset, name: str) -> Samples:
     """Return a split or a later sample of a data set by name; "all" is train, calibration and test."""
-    known = {"train": data.train, "calibration": data.calibration, "test": data.test, **data.later}
-    require(name in known or name == "all", "split", f"be one of {', '.join(known)}, all", repr(name))
+    splits = {"train": data.train, "calibration": data.calibration, "test": data.test, **data.later}
+    require(name in splits or name == "all", "split", f"be one of {', '.join(splits)}, all", repr(name))
     if name != "all":
-        return known[name]
+        return splits[name]
     parts = (data.train, data.calibration, data.test)
     inputs, targets = (torch.cat([getattr(part, side) for part in parts]) for side in ("inputs", "targets"))
     return Samples(inputs, targets, encoding=data.train.encoding)

@@ -59,8 +59,8 @@ def read_rows(trained: LoadedRun, spec: str) -> NewRows:
         if not spec.startswith(TABLES):
             raise ArgumentError(f"`data` must be a CSV or Parquet file, as the run's own data; got {spec!r}.")
         return new_rows(trained.data, new_table(trained.data, spec, trained.settings.table))
-    found = named_split(load_like(trained.data, spec, seed=trained.settings.seed), "all")
-    return NewRows(found.inputs, found.targets, ())
+    samples = named_split(load_like(trained.data, spec, seed=trained.settings.seed), "all")
+    return NewRows(samples.inputs, samples.targets, ())
 
 
 def predict_rows(trained: LoadedRun, rows: NewRows, reach: float | None) -> Predictions:

@@ -110,7 +110,7 @@ def move_feature(
         problem = Problem.of(trained.loss.model, rows, criterion, cost, trained.domain)
         bracket = bracket_category_changes(problem, feature.columns, rho * len(rows), rho)
         return FeatureSensitivity(feature, bracket, str(Evidence.resting_on(problem.assumptions)))
-    found = certify(
+    certificate = certify(
         trained.loss.model,
         rows,
         rho=rho,
@@ -122,9 +122,9 @@ def move_feature(
         attack_steps=attack_steps,
         progress=False,
     )
-    bracket = found.bracket(rho)
+    bracket = certificate.bracket(rho)
     if len(feature.columns) > 1:
         # Every cost is at least that of its days: within this one, no more of them are moved than asked for.
         days = rho * _unit_prices(trained.data, feature)[0] / _unit_cost(trained.data, feature)
-        bracket = replace(bracket, loss_low=found.lower(days), error_low=found.error_lower(days))
-    return FeatureSensitivity(feature, bracket, str(found.evidence))
+        bracket = replace(bracket, loss_low=certificate.lower(days), error_low=certificate.error_lower(days))
+    return FeatureSensitivity(feature, bracket, str(certificate.evidence))

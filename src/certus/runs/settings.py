@@ -59,7 +59,7 @@ def column_prices(text: str) -> dict[str, float]:
     >>> column_prices("town=3, age=inf")
     {'town': 3.0, 'age': inf}
     """
-    found: dict[str, float] = {}
+    prices: dict[str, float] = {}
     for part in listed_names(text):
         name, equals, number = part.rpartition("=")
         try:
@@ -69,9 +69,9 @@ def column_prices(text: str) -> dict[str, float]:
         rule = "be COLUMN=PRICE, several separated by commas"
         require(equals != "" and name != "", "price", rule, repr(text))
         require(price > 0, "price", "be positive, inf to freeze", repr(part))
-        require(name not in found, "price", "name each column once", repr(text))
-        found[name] = price
-    return found
+        require(name not in prices, "price", "name each column once", repr(text))
+        prices[name] = price
+    return prices
 
 
 METHODS = ("wrm", "erm", *GRADIENT_ATTACKS)

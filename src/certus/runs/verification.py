@@ -106,18 +106,18 @@ class Statement:
         if content is None:
             return []
         other = hashlib.sha256(content).hexdigest() != self.content["about"]["digests"]["table"]
-        found = [f"{TABLE}: it is not the file that was written with the certificate"] if other else []
+        messages = [f"{TABLE}: it is not the file that was written with the certificate"] if other else []
         try:
-            return found + table_differences(content.decode(errors="replace"), sample_table(again))
+            return messages + table_differences(content.decode(errors="replace"), sample_table(again))
         except csv.Error as reason:
-            return [*found, f"{TABLE}: it is no table: {reason}"]
+            return [*messages, f"{TABLE}: it is no table: {reason}"]
 
     def remarks(self, again: Certificate) -> list[str]:
         """List circumstances that a reader of the outcome should know."""
-        found = other_versions(self.content["about"], again.about)
+        messages = other_versions(self.content["about"], again.about)
         if self.table is None:
-            found.append(f"{TABLE} is absent: its rows were not compared")
-        return found
+            messages.append(f"{TABLE} is absent: its rows were not compared")
+        return messages
 
 
 def certified_folder(file: Path, run: Path, weights: str) -> Path:
@@ -131,9 +131,9 @@ def certified_folder(file: Path, run: Path, weights: str) -> Path:
     """
     around = file.absolute().parent
     places = [around.parent, around / run.name, around.parent / run.name, run]
-    known = [place for place in places if (place / SETTINGS).exists()]
-    certified = (place for place in known if _weights_of(place) == weights)
-    return next(certified, known[0] if known else run)
+    runs = [place for place in places if (place / SETTINGS).exists()]
+    certified = (place for place in runs if _weights_of(place) == weights)
+    return next(certified, runs[0] if runs else run)
 
 
 def _weights_of(place: Path) -> object:
@@ -211,13 +211,13 @@ class SmoothedStatement:
     def remarks(self, again: SmoothedCertificate) -> list[str]:
         """List circumstances that a reader of the outcome should know."""
         about = self.content["about"]
-        found = other_versions(about, again.about)
+        messages = other_versions(about, again.about)
         if (threads := about.get("threads")) != again.about["threads"]:
-            found.append(
+            messages.append(
                 f"{threads} threads made it; these are {again.about['threads']}: "
                 "a prediction on a boundary may be another"
             )
-        return found
+        return messages
 
 
 def is_smoothed(file: Path) -> bool:

@@ -75,12 +75,12 @@ def parse_json(text: str) -> Any:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    entries: dict[str, Any] = {}
     for name, value in pairs:
-        if name in found:
+        if name in entries:
             raise CorruptFileError(f'the key "{name}" is there twice.')
-        found[name] = value
-    return found
+        entries[name] = value
+    return entries
 
 
 def _finite(text: str) -> float:

@@ -48,12 +48,12 @@ def write_atomically(path: Path, content: bytes) -> None:
     """
     target = resolve_target(path)
     remove_stale_temporaries(target.parent, target.name)
-    temporary, kept = temporary_path(target), ""
+    temporary, note = temporary_path(target), ""
     try:
         with temporary.open("xb") as file:
             with contextlib.suppress(FileNotFoundError):
                 os.chmod(temporary, stat.S_IMODE(target.stat().st_mode))
-                kept = " What it held before is kept."
+                note = " What it held before is kept."
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
@@ -62,7 +62,7 @@ def write_atomically(path: Path, content: bytes) -> None:
         with contextlib.suppress(OSError):
             temporary.unlink()
         if isinstance(reason, OSError):
-            raise WriteError(f"Cannot write {path}: {reason.strerror}.{kept}") from reason
+            raise WriteError(f"Cannot write {path}: {reason.strerror}.{note}") from reason
         raise
 
 
@@ -117,11 +117,11 @@ def remove_stale_temporaries(folder: Path, name: str | None = None, *, locked: b
         return
     wanted = None if name is None else _label(name)
     for entry in entries:
-        found = _TEMPORARY.fullmatch(entry.name)
-        if found is None or wanted not in (None, found["file"]):
+        match = _TEMPORARY.fullmatch(entry.name)
+        if match is None or wanted not in (None, match["file"]):
             continue
-        here = found["host"] == _HOST
-        if (here and not _is_alive(int(found["process"]))) or (locked and not here):
+        here = match["host"] == _HOST
+        if (here and not _is_alive(int(match["process"]))) or (locked and not here):
             with contextlib.suppress(OSError):
                 if entry.is_dir(follow_symlinks=False):
                     shutil.rmtree(entry.path)
