@@ -54,7 +54,7 @@ def test_other_data_are_certified_in_the_units_of_the_run(
     with torch.no_grad():
         outputs = trained.loss.model(((raw - mean) / scale).float())
     loss = float(torch.nn.functional.cross_entropy(outputs, labels))
-    assert found["start"][0] == pytest.approx(loss, abs=1e-5)
+    assert found["clean_loss"][0] == pytest.approx(loss, abs=1e-5)
     assert certus("verify", "other/certificate.json", folder=tables).returncode == 0
     refused(
         certus(*ask, "--data", "csv:old.csv", folder=tables),

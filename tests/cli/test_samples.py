@@ -61,7 +61,7 @@ def test_certify_stratifies_and_says_so(place: Path) -> None:
     assert every["about"]["rows"]["words"] == "all 60 rows of npz:sorted.npz@test"
     # The 20 outliers come first in the file: its head of 30 would be far from the rest.
     for content in found.values():
-        assert content["start"][0] == pytest.approx(every["start"][0], rel=0.3)
+        assert content["clean_loss"][0] == pytest.approx(every["clean_loss"][0], rel=0.3)
 
 
 def test_a_confidence_takes_a_plain_random_subset(place: Path) -> None:
