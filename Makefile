@@ -51,7 +51,7 @@ demo: $(VENV)/.has-report
 	@echo
 	$(PY) examples/digits.py
 	@echo
-	$(VENV)/bin/certus certify demo/run --rho 0.001 --rho 0.01 --confidence 0.95 --balls 4
+	$(VENV)/bin/certus certify demo/run --rho 0.001 --rho 0.01 --confidence 0.95 --local-radii 4
 	@echo
 	$(VENV)/bin/certus report demo/run -o demo/report.html
 

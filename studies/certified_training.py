@@ -66,7 +66,7 @@ def certified_settings(**others: Any) -> Settings:
         "batch_size": 512,
         "learning_rate": 0.01,
         "schedule": "cosine",
-        "jitter": 1,
+        "translate": 1,
     }
     return Settings.chosen(**{**common, **others})
 
@@ -451,7 +451,7 @@ _PLANS = {
     "wrm": _Plan(_WRM),
     "erm": _Plan(_ERM),
     "wrm-certified-long": _Plan(
-        {**_WRM, **_CERTIFIED, "temperature": 0.53, "warp": 0.1}, epochs=100, data=("mnist",)
+        {**_WRM, **_CERTIFIED, "temperature": 0.53, "affine": 0.1}, epochs=100, data=("mnist",)
     ),
 }
 
@@ -473,8 +473,8 @@ _CHOICES = {
     "abs": _Choice("smooth absolute values", {"model": "certified-mlp:1024:smoothabs:100"}),
     "components": _Choice("256 components", {"model": "certified-mlp:1024:logcosh:256"}),
     "deep": _Choice("a second hidden layer", {"model": "certified-mlp:1024,1024:logcosh:100"}),
-    "warp": _Choice("warps of 0.1", {"warp": 0.1}),
-    "cold-warp": _Choice("warps of 0.1, temperature 0.6", {"temperature": 0.6, "warp": 0.1}),
+    "warp": _Choice("warps of 0.1", {"affine": 0.1}),
+    "cold-warp": _Choice("warps of 0.1, temperature 0.6", {"temperature": 0.6, "affine": 0.1}),
 }
 
 
@@ -582,7 +582,7 @@ def _parts(scale: Scale) -> list[Part]:
 
 
 def _choices(quick: bool) -> list[Part]:
-    first = {**_WRM, **_CERTIFIED, "temperature": 0.7, "warp": 0.0}
+    first = {**_WRM, **_CERTIFIED, "temperature": 0.7, "affine": 0.0}
     size: dict[str, Any] = {
         "data": "mnist",
         "seed": 0,

@@ -366,8 +366,8 @@ def _measure_plain(workspace: Workspace, settings: Mapping[str, Any]) -> dict[st
         confidence=1 - _FAILURE,
         samples=entry.read,
         seed=entry.seed,
-        balls=0,
-        refine=0,
+        local_radii=0,
+        gamma_rounds=0,
         attack_steps=2,
     )
     began = time.process_time()

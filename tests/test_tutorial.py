@@ -14,7 +14,7 @@ from certus.cli.app import app
 PAGE = Path(__file__).parent.parent / "docs/tutorial.md"
 SMALLER = {
     "train": ["--epochs", "1"],
-    "certify": ["--samples", "20", "--balls", "0", "--refine", "0", "--attack-steps", "0"],
+    "certify": ["--samples", "20", "--local-radii", "0", "--gamma-rounds", "0", "--attack-steps", "0"],
     "attack": ["--samples", "20"],
     "report": ["--samples", "8"],
 }

@@ -25,7 +25,7 @@ certus="$environment/bin/certus"
 "$environment/bin/python" -c "import certus; print(certus.__file__)" | grep "^$environment"
 $certus train wine --rho 0.1 --epochs 3 -o run
 $certus train wine --method erm --epochs 3 -o other
-$certus certify run --rho 0.01 --confidence 0.9 --balls 1
+$certus certify run --rho 0.01 --confidence 0.9 --local-radii 1
 $certus certify run --rho 0.01 --smoothing 0.5 --draws 20 --votes 11
 cat > own.py <<'CODE'
 import torch
@@ -41,7 +41,7 @@ class Own(nn.Module):
         return self.last(torch.cat([nn.functional.elu(self.first(inputs)), inputs], dim=1))
 CODE
 $certus train wine --model own.py:Own --gamma 2 --epochs 1 -o own
-$certus certify own --model own.py:Own --epsilon 0.1 --balls 0 --refine 0
+$certus certify own --model own.py:Own --epsilon 0.1 --local-radii 0 --gamma-rounds 0
 $certus attack run --epsilon 0.1 --steps 3
 $certus compare run other --epsilon 0.1 --steps 3
 $certus verify run/certificate/certificate.json

@@ -73,7 +73,7 @@ _TABLES: Mapping[str, tuple[float | None, tuple[float, ...]]] = {
 }
 _CERTIFIED: Mapping[str, dict[str, Any]] = {
     "the paper's CNN": {"model": "mnist-cnn"},
-    "certified-mlp:1024": {"model": "certified-mlp:1024", "jitter": 1, "warp": 0.1},
+    "certified-mlp:1024": {"model": "certified-mlp:1024", "translate": 1, "affine": 0.1},
 }
 
 

@@ -43,7 +43,7 @@ def certify_small(place: Path, scale: float, *options: str) -> str:
     numbers = [("--rho", rho * scale**2) for rho in (RHO, 5 * RHO)]
     numbers += [("--gamma", gamma / scale**2) for gamma in (2.0, 4.0, 8.0)]
     ask = ["certify", "run", *(word for name, value in numbers for word in (name, str(value)))]
-    ask += ["--confidence", "0.9", "--balls", "1", "--attack-steps", "3"]
+    ask += ["--confidence", "0.9", "--local-radii", "1", "--attack-steps", "3"]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
             "certus.cli.certify.draw_certificate", lambda *_: False

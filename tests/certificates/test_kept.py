@@ -219,7 +219,7 @@ def interrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-QUICK = ("--refine", "0", "--attack-steps", "0")
+QUICK = ("--gamma-rounds", "0", "--attack-steps", "0")
 
 
 def forge_levels(place: Path, forge: Callable[[float, dict[str, Tensor]], None]) -> None:

@@ -67,7 +67,18 @@ def test_bound(folder: Path) -> None:
 
 
 def test_certify_and_verify(folder: Path) -> None:
-    ask = ["--model", "mine.py:build", "--rho", "0.01", "--samples", "10", "--balls", "0", "--refine", "0"]
+    ask = [
+        "--model",
+        "mine.py:build",
+        "--rho",
+        "0.01",
+        "--samples",
+        "10",
+        "--local-radii",
+        "0",
+        "--gamma-rounds",
+        "0",
+    ]
     done = certus("certify", "run", *ask, folder=folder)
     assert done.returncode == 0, done.stderr
     words = " ".join(done.stdout.split())

@@ -23,9 +23,9 @@ def test_a_certified_run_carries_its_proof(tmp_path: Path) -> None:
             "--certified",
             "--gamma",
             "1.5",
-            "--jitter",
+            "--translate",
             "1",
-            "--warp",
+            "--affine",
             "0.1",
             *TINY,
             "-o",
@@ -95,8 +95,8 @@ def test_an_interrupted_certified_run_ends_in_the_same_weights(
             ["--gamma", "1", "--margin", "1", "--label-smoothing", "0.1"],
             "`--margin` must be 0 if labels are smoothed",
         ),
-        (["--gamma", "1", "--jitter", "-1"], "`--jitter` must be a whole number, at least 0"),
-        (["--gamma", "1", "--warp", "0.5"], "`--warp` must be at least 0 and below 0.5; got 0.5"),
+        (["--gamma", "1", "--translate", "-1"], "`--translate` must be a whole number, at least 0"),
+        (["--gamma", "1", "--affine", "0.5"], "`--affine` must be at least 0 and below 0.5; got 0.5"),
         (
             ["--gamma", "1", "--model", "certified-mlp:x"],
             "`--model` must be like certified-mlp:1024,256:logcosh:256",
@@ -114,9 +114,9 @@ def test_what_is_refused(options: list[str], message: str, tmp_path: Path) -> No
 def test_regression_and_tables_are_refused_what_makes_no_sense(tmp_path: Path) -> None:
     squared = certus("train", "diabetes", "--certified", "--gamma", "1", folder=tmp_path)
     assert (squared.returncode, "residuals" in squared.stderr) == (2, True)
-    for name in ("jitter", "warp"):
+    for name in ("translate", "affine"):
         moved = certus(
-            "train", "wine", "--gamma", "1", f"--{name}", "0.1" if name == "warp" else "1", folder=tmp_path
+            "train", "wine", "--gamma", "1", f"--{name}", "0.1" if name == "affine" else "1", folder=tmp_path
         )
         assert moved.returncode == 2
         assert f"`--{name}` must be left out for wine, which has no images" in moved.stderr

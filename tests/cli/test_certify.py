@@ -31,7 +31,7 @@ from tests.certificates.small_run import make_run
 from tests.cli.test_cli import certus, refused
 from tests.pictures import pixels_of
 
-ASK = ["--rho", "0.001", "--rho", "0.01", "--samples", "40", "--balls", "2"]
+ASK = ["--rho", "0.001", "--rho", "0.01", "--samples", "40", "--local-radii", "2"]
 
 
 @pytest.fixture(scope="module")
@@ -134,7 +134,7 @@ def test_a_certificate_is_read_as_it_was_written(folder: Path, drawn: list[Figur
 
 def test_certified_accuracy_is_printed_written_and_verified(folder: Path) -> None:
     ask = ["--epsilon", "0.05", "--epsilon", "0.2", "--samples", "30", "--confidence", "0.9"]
-    ask += ["--balls", "0", "--refine", "0", "--attack-steps", "2"]
+    ask += ["--local-radii", "0", "--gamma-rounds", "0", "--attack-steps", "2"]
     done = certus("certify", "run", *ask, "-o", "near", folder=folder)
     assert done.returncode == 0, done.stderr
     words = " ".join(done.stdout.split())
@@ -159,9 +159,21 @@ def test_certified_accuracy_is_printed_written_and_verified(folder: Path) -> Non
 
 def test_inputs_may_move_everywhere(folder: Path) -> None:
     """The run was trained in the box of images; its certificate in all of space is another question."""
-    ask = ["--rho", "1", "--samples", "4", "--balls", "0", "--refine", "0", "--attack-steps", "0", "--json"]
+    ask = [
+        "--rho",
+        "1",
+        "--samples",
+        "4",
+        "--local-radii",
+        "0",
+        "--gamma-rounds",
+        "0",
+        "--attack-steps",
+        "0",
+        "--json",
+    ]
     found = []
-    for options in ([], ["--everywhere"]):
+    for options in ([], ["--unbounded"]):
         done = certus("certify", "run", *ask, *options, "-o", f"at{len(options)}", folder=folder)
         assert done.returncode == 0, done.stderr
         found.append(json.loads(done.stdout))
@@ -187,7 +199,7 @@ def test_a_confidence_needs_data_that_were_held_out(folder: Path) -> None:
 def test_an_interrupted_certification_goes_on(folder: Path, tmp_path: Path) -> None:
     trained = open_run(RunDirectory.open(folder / "run"))
     settings = CertifySettings(
-        rho=(0.01,), samples=20, balls=1, attack_steps=0, gammas=(8.0, 4.0, 2.0), refine=0
+        rho=(0.01,), samples=20, local_radii=1, attack_steps=0, gammas=(8.0, 4.0, 2.0), gamma_rounds=0
     )
     memory = DualValueCache(tmp_path / "unfinished", "key")
 
@@ -212,11 +224,22 @@ def test_an_interrupted_certification_goes_on(folder: Path, tmp_path: Path) -> N
 
 def test_predicted_labels_and_label_prices(folder: Path) -> None:
     done = certus(
-        "certify", "run", *ASK, "--predicted", "--attack-steps", "0", "-o", "other", "--json", folder=folder
+        "certify", "run", *ASK, "--own-labels", "--attack-steps", "0", "-o", "other", "--json", folder=folder
     )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["brackets"][0]["error_high"] < 0.5
-    priced = ["--label-price", "0.02", "--rho", "0.02", "--samples", "10", "--balls", "0", "--refine", "0"]
+    priced = [
+        "--label-price",
+        "0.02",
+        "--rho",
+        "0.02",
+        "--samples",
+        "10",
+        "--local-radii",
+        "0",
+        "--gamma-rounds",
+        "0",
+    ]
     done = certus(
         "certify", "run", *priced, "--gamma", "20", "--gamma", "60", "-o", "priced", "--json", folder=folder
     )
@@ -282,9 +305,9 @@ def test_fail_above(tmp_path: Path) -> None:
         "run",
         "--rho",
         "0.002",
-        "--balls",
+        "--local-radii",
         "0",
-        "--refine",
+        "--gamma-rounds",
         "0",
         "--attack-steps",
         "0",

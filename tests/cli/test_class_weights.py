@@ -12,7 +12,7 @@ import torch
 import certus as library
 from tests.cli.test_cli import certus, refused
 
-QUICK = ("--rho", "0.01", "--gamma", "4", "--balls", "0", "--refine", "0", "--attack-steps", "0")
+QUICK = ("--rho", "0.01", "--gamma", "4", "--local-radii", "0", "--gamma-rounds", "0", "--attack-steps", "0")
 
 
 @pytest.fixture(scope="module")

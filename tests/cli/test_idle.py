@@ -69,8 +69,8 @@ def test_training(method: str, options: str, message: str, tmp_path: Path) -> No
             "`--margin` must be left out for diabetes, a regression: it is",
         ),
         ("diabetes", "--temperature 2", "`--temperature` must be left out for diabetes"),
-        ("wine", "--jitter 1", "`--jitter` must be left out for wine, which has no images; got 1."),
-        ("wine", "--warp 0.1", "`--warp` must be left out for wine, which has no images; got 0.1."),
+        ("wine", "--translate 1", "`--translate` must be left out for wine, which has no images; got 1."),
+        ("wine", "--affine 0.1", "`--affine` must be left out for wine, which has no images; got 0.1."),
     ],
 )
 def test_training_on_other_data(data: str, options: str, message: str, tmp_path: Path) -> None:
@@ -80,8 +80,8 @@ def test_training_on_other_data(data: str, options: str, message: str, tmp_path:
 @pytest.mark.parametrize(
     "options",
     [
-        "wine --no-standardize --jitter 0 --warp 0 --tolerance 0.01 --gamma 2",
-        "digits --method erm --label-smoothing 0.1 --jitter 1 --weight-decay 0.1",
+        "wine --no-standardize --translate 0 --affine 0 --tolerance 0.01 --gamma 2",
+        "digits --method erm --label-smoothing 0.1 --translate 1 --weight-decay 0.1",
         "digits --method erm --certified --gamma 2 --model certified-mlp:8",
         "digits --method pgd --epsilon 0.1 --steps 2 --step-size 0.1 --no-clip",
     ],
@@ -133,8 +133,8 @@ USING = {
     "certify images --rho 1 --model a.py:b": BUILT_IN,
     "certify numbers --epsilon 1": "`--epsilon` must be left out for diabetes, a regression",
     "certify numbers --rho 1 --label-price 1": "`--label-price` must be left out for diabetes, a regression",
-    "certify numbers --rho 1 --everywhere": "`--everywhere` must be left out for numbers, whose",
-    "certify numbers --rho 1 --predicted": "`--predicted` must be left out for diabetes, a regression",
+    "certify numbers --rho 1 --unbounded": "`--unbounded` must be left out for numbers, whose",
+    "certify numbers --rho 1 --own-labels": "`--own-labels` must be left out for diabetes, a regression",
     "distance wine@test wine@train --model a.py:b": "`--model` must be left out without --run: it names",
     "distance digits@test digits@train --run images --model a.py:b": BUILT_IN,
     "distance diabetes@test diabetes@train --label-price 1": "`--label-price` must be left out for diabetes",

@@ -84,7 +84,7 @@ def test_a_new_batch_in_another_encoding(place: Path, run: str, encoding: str, s
 
 def test_a_new_batch_is_certified_and_compared(place: Path) -> None:
     write(place / "new.csv", lines(60), "latin-1", ";")
-    quick = ["--rho", "0.01", "--balls", "0", "--refine", "0", "--attack-steps", "0", "--json"]
+    quick = ["--rho", "0.01", "--local-radii", "0", "--gamma-rounds", "0", "--attack-steps", "0", "--json"]
     done = certus("certify", "run", "--data", "csv:new.csv", *quick, "-o", "cert", folder=place)
     assert done.returncode == 0, done.stderr
     assert "is read in" in done.stderr

@@ -66,7 +66,7 @@ def test_a_run_in_cross_entropy_says_that_nothing_is_proven(folder: Path) -> Non
 
 
 def test_what_idles_is_refused(folder: Path) -> None:
-    for option in (("--balls", "3"), ("--predicted",), ("--gamma", "1")):
+    for option in (("--local-radii", "3"), ("--own-labels",), ("--gamma", "1")):
         done = certus("certify", "run", *FEW, *option, folder=folder)
         refused(done, f"`{option[0]}` must be left out with --smoothing")
     done = certus("certify", "run", "--rho", "0.1", "--draws", "20", folder=folder)

@@ -38,7 +38,7 @@ REFUSED = {
     "clip": ([*CERTIFY, "--clip", "1e308"], "`--clip` must be at most 1e+30; got 1e+308"),
     "price": ([*CERTIFY, "--label-price", "1e300"], "`--label-price` must be at most 1e+30; got 1e+300"),
     "gamma": ([*CERTIFY, "--gamma", "1e-300"], "`--gamma` must be at least 1e-30; got 1e-300"),
-    "balls": ([*CERTIFY, "--balls", "1" + "0" * 30], "`--balls` must lie between 0 and 10000"),
+    "balls": ([*CERTIFY, "--local-radii", "1" + "0" * 30], "`--local-radii` must lie between 0 and 10000"),
     "nonsense": (
         [*CERTIFY, "--inequality", "betting"],
         "`--inequality` must be left out without --confidence",

@@ -33,7 +33,7 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-QUICK = ["--balls", "1", "--attack-steps", "2"]
+QUICK = ["--local-radii", "1", "--attack-steps", "2"]
 
 
 def test_other_data_are_certified_in_the_units_of_the_run(

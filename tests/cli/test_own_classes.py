@@ -52,7 +52,18 @@ def test_a_class_is_certified(folder: Path) -> None:
     said = train(folder, "Net")
     assert "by its slope and its curvature" in said
     assert "about 2.6 times the attained slope at depth 1" in said
-    ask = ["--model", "nets.py:Net", "--rho", "0.01", "--samples", "4", "--balls", "0", "--refine", "0"]
+    ask = [
+        "--model",
+        "nets.py:Net",
+        "--rho",
+        "0.01",
+        "--samples",
+        "4",
+        "--local-radii",
+        "0",
+        "--gamma-rounds",
+        "0",
+    ]
     done = certus("certify", "Net", *ask, "--json", folder=folder)
     content = json.loads(done.stdout)
     assert content["evidence"] == "proven"

@@ -32,7 +32,7 @@ def say(line: str) -> str:
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("paper") / "run"
-    say(f"{TRAIN} --gamma 0.2 --ascent paper --steps 3 -o {path}")
+    say(f"{TRAIN} --gamma 0.2 --maximizer paper --steps 3 -o {path}")
     return path
 
 
@@ -102,8 +102,8 @@ def test_a_sweep_of_wrm_draws_how_far_it_moves(run: Path, tmp_path: Path) -> Non
         ),
         ("--weight-decay x", "`--weight-decay` must be one number, or LAYER=VALUE for each layer; got 'x'"),
         ("--weight-decay 0=-1", "`--weight-decay` must be finite and not negative; got -1.0"),
-        ("--ascent steep", "`--ascent` must be one of adaptive, paper; got 'steep'"),
-        ("--ascent paper --tolerance 0.1", "`--tolerance` must be left out for the ascent paper"),
+        ("--maximizer steep", "`--maximizer` must be one of adaptive, paper; got 'steep'"),
+        ("--maximizer paper --tolerance 0.1", "`--tolerance` must be left out for the maximizer paper"),
         ("--steps 3", "`--steps` must be left out for wrm"),
     ],
 )

@@ -1,4 +1,4 @@
-"""``certus certify --predicted``: a certificate of its own, beside that of the labels, in every command."""
+"""``certus certify --own-labels``: a certificate of its own, beside that of the labels, in every command."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from certus.storage.write import add_checksum
 from tests.certificates.small_run import certify_small, make_run
 from tests.cli.test_cli import certus, refused
 
-QUICK = ("--balls", "0", "--refine", "0", "--attack-steps", "2")
+QUICK = ("--local-radii", "0", "--gamma-rounds", "0", "--attack-steps", "2")
 GIVEN, OWN = "run/certificate/certificate.json", "run/certificate-predicted/certificate.json"
 
 
@@ -24,7 +24,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     make_run(folder, 1.0, count=40)
     certify_small(folder, 1.0)
     before = (folder / GIVEN).read_bytes()
-    done = certus("certify", "run", "--rho", "0.01", "--predicted", *QUICK, folder=folder)
+    done = certus("certify", "run", "--rho", "0.01", "--own-labels", *QUICK, folder=folder)
     assert done.returncode == 0, done.stderr
     assert "predictions" in done.stdout
     assert (folder / GIVEN).read_bytes() == before
@@ -57,7 +57,7 @@ def test_each_is_verified_as_what_it_is(place: Path) -> None:
 
 def test_no_folder_holds_both(place: Path) -> None:
     ask = ("certify", "run", "--rho", "0.01", *QUICK)
-    refused(certus(*ask, "--predicted", "-o", "run/certificate", folder=place), "`--output` must be another")
+    refused(certus(*ask, "--own-labels", "-o", "run/certificate", folder=place), "`--output` must be another")
     refused(certus(*ask, "-o", "run/certificate-predicted", folder=place), "`--output` must be another")
 
 
@@ -71,4 +71,4 @@ def test_the_report_shows_them_apart(place: Path) -> None:
     own = Certificate.load(place / OWN).bracket(0.01).error_high
     assert own is not None
     assert f"{own:.3f}"[:4] in section
-    assert "certus certify run --rho 0.01 --predicted" in body
+    assert "certus certify run --rho 0.01 --own-labels" in body

@@ -53,7 +53,7 @@ def moved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-QUICK = ("--balls", "0", "--refine", "0", "--attack-steps", "0")
+QUICK = ("--local-radii", "0", "--gamma-rounds", "0", "--attack-steps", "0")
 
 
 def test_every_command_that_opens_a_run_has_it() -> None:

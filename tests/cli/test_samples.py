@@ -42,7 +42,18 @@ def read(place: Path, *arguments: str) -> Any:
     return json.loads(done.stdout)
 
 
-QUICK = ["--rho", "0.01", "--balls", "0", "--refine", "0", "--attack-steps", "0", "--samples", "30"]
+QUICK = [
+    "--rho",
+    "0.01",
+    "--local-radii",
+    "0",
+    "--gamma-rounds",
+    "0",
+    "--attack-steps",
+    "0",
+    "--samples",
+    "30",
+]
 
 
 def test_certify_stratifies_and_says_so(place: Path) -> None:

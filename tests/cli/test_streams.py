@@ -50,7 +50,7 @@ TRAIN = ["train", "npz:data.npz", "--method", "erm", "--epochs", "1", *OWN]
 JSON = {
     "train": [*TRAIN, "-o", "again"],
     "predict": ["predict", "run", "npz:new.npz", "--no-radius", *OWN],
-    "certify": ["certify", "run", "--rho", "0.01", "--balls", "0", "--refine", "0", *OWN],
+    "certify": ["certify", "run", "--rho", "0.01", "--local-radii", "0", "--gamma-rounds", "0", *OWN],
     "attack": ["attack", "run", "--epsilon", "0.1", *OWN],
     "smoothness": ["smoothness", "run", "--samples", "2", *OWN],
 }

@@ -68,7 +68,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("shop")
     for name, rows in TABLES.items():
         write_cells(place / f"{name}.csv", rows())
-    for name, more in (*((name, ()) for name in TABLES), ("frozen", ("--price", "band=inf,y=inf"))):
+    for name, more in (*((name, ()) for name in TABLES), ("frozen", ("--feature-cost", "band=inf,y=inf"))):
         source = "people" if name == "frozen" else name
         done = certus("train", f"csv:{source}.csv", *TRAIN, *more, "-o", f"run-{name}", folder=place)
         assert done.returncode == 0, done.stderr

@@ -19,7 +19,7 @@ from tests.cli.test_cli import Done, certus, refused
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("verify")
     make_run(place, 1.0)
-    certify_small(place, 1.0, "--refine", "0")
+    certify_small(place, 1.0, "--gamma-rounds", "0")
     shutil.copytree(place / "run/certificate", place / "kept")
     return place
 

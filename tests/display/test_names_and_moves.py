@@ -15,7 +15,7 @@ from tests.cli.test_cli import certus
 
 NAMES = ("<b>size</b>", "$x$ and $y$", "<img src=x onerror=hit()>", "2019", "&lt;")
 QUICK = ("--epochs", "1", "--model", "mlp:4:elu", "--rho", "0.1")
-CERTIFY = ("--rho", "0.01", "--balls", "0", "--refine", "0", "--attack-steps", "0")
+CERTIFY = ("--rho", "0.01", "--local-radii", "0", "--gamma-rounds", "0", "--attack-steps", "0")
 
 
 def first_card(page: Path) -> str:
@@ -83,7 +83,7 @@ def test_the_example_of_a_move_costs_rho(price: str, change: float, tmp_path: Pa
     """
     rows = [f"{20 * (at % 2)},{4 * (at // 2 % 2)},{'ab'[at % 2]}" for at in range(200)]
     (tmp_path / "data.csv").write_text("\n".join(["size,age,label", *rows]))
-    prices = ("--price", price) if price else ()
+    prices = ("--feature-cost", price) if price else ()
     done = certus("train", "csv:data.csv", *QUICK, *prices, "-o", "run", folder=tmp_path)
     assert done.returncode == 0, done.stderr
     done = certus("certify", "run", *CERTIFY, folder=tmp_path)

@@ -25,9 +25,9 @@ from tests.pictures import line_of
 QUICK: dict[str, Any] = {"local_radii": 1, "gamma_rounds": 0, "attack_steps": 2}
 ASK = ("--rho", str(RHO), "--rho", "0.01", "--attack-steps", "2")
 KINDS = {
-    "loss and error": ("--balls", "0"),
-    "population": ("--balls", "0", "--confidence", "0.9"),
-    "epsilon": ("--balls", "0", "--epsilon", "0.05", "--confidence", "0.9"),
+    "loss and error": ("--local-radii", "0"),
+    "population": ("--local-radii", "0", "--confidence", "0.9"),
+    "epsilon": ("--local-radii", "0", "--epsilon", "0.05", "--confidence", "0.9"),
     "smoothing": ("--smoothing", "0.25", "--draws", "10", "--votes", "9"),
 }
 

@@ -15,7 +15,18 @@ LONG = "runs/a-name-as-long-as-people-give-them-2026-11-17"
 SHORT = ("--epochs", "1", "--rho", "0.03", "--model", "mlp:8:elu")
 FEW = ("--samples", "6")
 TWICE = ("--attack", "pgd", "--attack", "fgsm", "--epsilon", "0.05", "--epsilon", "0.1")
-CERTIFY = ("--balls", "0", "--attack-steps", "1", "--confidence", "0.9", "--rho", "0.001", "--rho", "0.1")
+CERTIFY = (
+    "--local-radii",
+    "0",
+    "--attack-steps",
+    "1",
+    "--confidence",
+    "0.9",
+    "--rho",
+    "0.001",
+    "--rho",
+    "0.1",
+)
 COMMANDS = {
     "train digits": ("train", "digits", *SHORT, "-o", "runs/digits-wrm"),
     "train": ("train", "digits", "--method", "erm", "--epochs", "1", "--model", "mlp:8:elu", "-o", LONG),

@@ -20,7 +20,7 @@ from certus.datasets import load
 from certus.errors import ArgumentError
 from certus.runs.factory import default_cost, named_feature, priced_cost
 from certus.runs.sensitivity import move_feature
-from certus.runs.settings import column_prices
+from certus.runs.settings import column_costs
 from tests.cli.test_cli import certus, refused
 
 TRAIN = ("train", "csv:people.csv", "--epochs", "3", "--model", "mlp:3:elu", "--gamma", "2", "-o", "run")
@@ -57,10 +57,10 @@ def test_what_a_move_costs(people: Path) -> None:
 
 def test_a_run_with_prices_against_brute_force(people: Path) -> None:
     """Every point of a fine grid of the box, at the prices as they were typed; attained by rows alone."""
-    done = certus(*TRAIN, "--price", "town=0.3,age=inf,rate=2", folder=people)
+    done = certus(*TRAIN, "--feature-cost", "town=0.3,age=inf,rate=2", folder=people)
     assert done.returncode == 0, done.stderr
     kept = json.loads((people / "run/run.json").read_text())["settings"]
-    assert kept["price"] == "town=0.3,age=inf,rate=2"
+    assert kept["feature_cost"] == "town=0.3,age=inf,rate=2"
     trained = library.load_run(people / "run")
     assert trained.data.units.endswith("at the prices town=0.3,age=inf,rate=2")
     rows = trained.data.test[:4]
@@ -97,7 +97,7 @@ def test_a_run_with_prices_against_brute_force(people: Path) -> None:
 
 def test_one_feature_alone_moves_in_its_own_units(people: Path) -> None:
     """Whatever moving it costs, and a frozen one too."""
-    certus(*TRAIN[:-1], "frozen", "--price", "town=0.3,age=inf,rate=2", folder=people)
+    certus(*TRAIN[:-1], "frozen", "--feature-cost", "town=0.3,age=inf,rate=2", folder=people)
     trained = library.load_run(people / "frozen")
     plain, rows = replace(trained, cost=default_cost(trained.data)), trained.data.test[:6]
     for name in ("town", "age"):
@@ -112,29 +112,29 @@ def test_one_feature_alone_moves_in_its_own_units(people: Path) -> None:
 def test_what_is_refused(people: Path) -> None:
     line = TRAIN[:-1]
     for text, message in (
-        ("town=0.3,street=2", "`--price` must be one of age, rate, town; got 'street'"),
-        ("town", "`--price` must be COLUMN=PRICE, several separated by commas; got 'town'"),
-        ("town=0", "`--price` must be positive, inf to freeze; got 'town=0'"),
-        ("town=nan", "`--price` must be positive, inf to freeze; got 'town=nan'"),
-        ("town=1,town=2", "`--price` must name each column once; got 'town=1,town=2'"),
-        ("age=inf,rate=inf,town=inf", "`--price` must leave at least one feature free to move"),
+        ("town=0.3,street=2", "`--feature-cost` must be one of age, rate, town; got 'street'"),
+        ("town", "`--feature-cost` must be COLUMN=COST, several separated by commas; got 'town'"),
+        ("town=0", "`--feature-cost` must be positive, inf to freeze; got 'town=0'"),
+        ("town=nan", "`--feature-cost` must be positive, inf to freeze; got 'town=nan'"),
+        ("town=1,town=2", "`--feature-cost` must name each column once; got 'town=1,town=2'"),
+        ("age=inf,rate=inf,town=inf", "`--feature-cost` must leave at least one feature free to move"),
     ):
-        refused(certus(*line, "other", "--price", text, folder=people), message)
+        refused(certus(*line, "other", "--feature-cost", text, folder=people), message)
     refused(
-        certus("train", "digits", "--gamma", "2", "--price", "age=2", folder=people),
-        "`--price` must be left out but for a table, whose features have names; got digits.",
+        certus("train", "digits", "--gamma", "2", "--feature-cost", "age=2", folder=people),
+        "`--feature-cost` must be left out but for a table, whose features have names; got digits.",
     )
     refused(
-        certus(*line, "other", "--cost", "linf", "--price", "age=2", folder=people),
-        "`--price` must be left out with --cost linf",
+        certus(*line, "other", "--cost", "linf", "--feature-cost", "age=2", folder=people),
+        "`--feature-cost` must be left out with --cost linf",
     )
 
 
 def test_prices_as_they_are_typed() -> None:
-    assert column_prices("") == {}
-    assert column_prices('town=3, "a,b"=2,x=y=inf') == {"town": 3.0, "a,b": 2.0, "x=y": math.inf}
-    with pytest.raises(ArgumentError, match=r"`price` must be positive"):
-        column_prices("town=-1")
+    assert column_costs("") == {}
+    assert column_costs('town=3, "a,b"=2,x=y=inf') == {"town": 3.0, "a,b": 2.0, "x=y": math.inf}
+    with pytest.raises(ArgumentError, match=r"`feature_cost` must be positive"):
+        column_costs("town=-1")
     assert isinstance(Masked(WeightedL2(torch.ones(2)), torch.tensor([True, False])).unmasked, WeightedL2)
 
 
@@ -154,7 +154,7 @@ def test_how_far_a_column_moved_is_said_whatever_its_price(people: Path) -> None
 
 
 def test_a_run_with_a_frozen_column_has_no_distance(people: Path) -> None:
-    done = certus(*TRAIN[:-1], "frozen_age", "--price", "age=inf", folder=people)
+    done = certus(*TRAIN[:-1], "frozen_age", "--feature-cost", "age=inf", folder=people)
     assert done.returncode == 0, done.stderr
     shift = certus(
         "distance", "csv:people.csv@train", "csv:people.csv@test", "--run", "frozen_age", folder=people

@@ -32,7 +32,7 @@ OUT_OF_RANGE: tuple[Any, ...] = (-1, -1e300, 1e300)
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("resealed")
     make_run(folder, 1.0)
-    certify_small(folder, 1.0, "--refine", "0", "--epsilon", "0.1")
+    certify_small(folder, 1.0, "--gamma-rounds", "0", "--epsilon", "0.1")
     noise = ["certify", "run", "--rho", "0.002", "--smoothing", "0.25", "--draws", "20"]
     done = certus(*noise, folder=folder)
     assert done.returncode == 0, done.stderr

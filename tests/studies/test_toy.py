@@ -75,7 +75,12 @@ def test_the_page_says_how_networks_are_trained() -> None:
     recorder = Recorder()
     three_networks(cast(Workspace, recorder), "relu", seed=0, epochs=30)
     wrm = recorder.asked["wrm"]
-    assert (wrm.model, wrm.schedule, wrm.ascent, wrm.tolerance) == ("toy-relu", "constant", "adaptive", 0.005)
+    assert (wrm.model, wrm.schedule, wrm.maximizer, wrm.tolerance) == (
+        "toy-relu",
+        "constant",
+        "adaptive",
+        0.005,
+    )
     assert (wrm.optimizer, wrm.learning_rate, wrm.batch_size) == ("adam", 0.01, 128)
     assert len(load("rings").train) == 10_000
     settings = STUDY.training_at(Scale.PAPER)

@@ -39,12 +39,10 @@ class Web(nn.Module):
 """
 PICTURES = ("png", "jpg", "bmp", "gif", "pgm", "tif")
 # Small: whatever concerns its table computes it again.
-_CERTIFY = "certify run --rho 0.01 --samples 4 --balls 0 --refine 0 --attack-steps 1 --gamma 1 --gamma 8"
+_FEW = "--samples 4 --local-radii 0 --gamma-rounds 0 --attack-steps 1 --gamma 1 --gamma 8"
+_CERTIFY = f"certify run --rho 0.01 {_FEW}"
 _CERTIFY_NOISY = "certify run --smoothing 0.5 --draws 4 --votes 5 --rho 0.01 --attack-steps 0"
-_CERTIFY_WEB = (
-    "certify web --model web.py:Web --epsilon 0.1 --confidence 0.9 --samples 4 --balls 0 --refine 0 "
-    "--attack-steps 1 --gamma 1 --gamma 8 -o proof-web"
-)
+_CERTIFY_WEB = f"certify web --model web.py:Web --epsilon 0.1 --confidence 0.9 {_FEW} -o proof-web"
 _TRAIN = ["train", "csv:data.csv", "--target", "y", "--model", "mlp:4:elu", "--epochs", "2"]
 
 Snapshot = dict[str, tuple[int, int, int]]

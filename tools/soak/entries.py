@@ -72,9 +72,10 @@ def local_package() -> None:
 _DATA = "csv:data.csv --target y"
 _TRAIN = f"train {_DATA} --model mlp:4:elu --epochs 2 --batch-size 32"
 _ATTACK = "--epsilon 0.1 --steps 2 --samples 8"
-_CERTIFY = "--rho 0.01 --samples 6 --balls 1 --refine 0 --attack-steps 2"
+_CERTIFY = "--rho 0.01 --samples 6 --local-radii 1 --gamma-rounds 0 --attack-steps 2"
 _SMOOTHING = "certify run --smoothing 0.5 --draws 4 --votes 8 --rho 0.01 --attack-steps 1 -o proof"
-_EPSILON = "certify web --model web.py:Web --epsilon 0.1 --confidence 0.9 --balls 0 --refine 0 -o proof"
+_COARSE = "--local-radii 0 --gamma-rounds 0"
+_EPSILON = f"certify web --model web.py:Web --epsilon 0.1 --confidence 0.9 {_COARSE} -o proof"
 _NOISE = f"{_TRAIN} --gamma 2 --noise 0.25 --loss bounded -o new"
 
 ENTRIES = {
@@ -119,7 +120,7 @@ ENTRIES = {
         f"certify run {_CERTIFY} -o proof",
         (
             f"certify run {_CERTIFY} -o proof --confidence 0.9 --json",
-            "certify other --rho 0.1 --samples 4 --balls 0 --refine 0 --attack-steps 0 --label-price 1",
+            f"certify other --rho 0.1 --samples 4 {_COARSE} --attack-steps 0 --label-price 1",
             f"{_SMOOTHING} --json",
             f"{_EPSILON} --json",
         ),

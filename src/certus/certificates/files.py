@@ -204,8 +204,8 @@ class _CertificateFile(Struct):
         if self.population is not None and (self.population.error_margin is None) != (self.classes is None):
             raise ValueError("Expected error_margin of a population with labels, and only there")
         settings = self.about.get("settings")
-        predicted = settings.get("predicted") if isinstance(settings, dict) else None
-        if predicted is not None and (self.labels == "predicted") != (predicted is True):
+        own_labels = settings.get("own_labels") if isinstance(settings, dict) else None
+        if own_labels is not None and (self.labels == "predicted") != (own_labels is True):
             raise ValueError("Expected `labels` to be those of the settings")
         if bool(self.aggregates) != (self.no_proof is None):
             raise ValueError("Expected either `aggregates` or `no_proof`")

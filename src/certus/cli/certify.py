@@ -65,7 +65,16 @@ _PANELS = _SAMPLES, _BOUNDS, _SMOOTHING, _OUTPUT = (
     "Output",
 )
 _UNUSED_WITH_SMOOTHING = (
-    *("epsilon", "inequality", "predicted", "gammas", "balls", "refine", "everywhere", "class_weights"),
+    *(
+        "epsilon",
+        "inequality",
+        "own_labels",
+        "gammas",
+        "local_radii",
+        "gamma_rounds",
+        "unbounded",
+        "class_weights",
+    ),
 )
 
 
@@ -106,7 +115,7 @@ _UNUSED_WITH_SMOOTHING = (
     help="Seed of the drawn samples and of the order of the population bound. Fix it before you see results.",
 )
 @option(
-    "--predicted",
+    "--own-labels",
     is_flag=True,
     panel=_SAMPLES,
     help="Take the network's own predictions as labels, to certify that they do not change.",
@@ -120,7 +129,7 @@ _UNUSED_WITH_SMOOTHING = (
     help="Weights of the classes in the loss: equal, or balanced by their frequency.",
 )
 @option(
-    "--everywhere",
+    "--unbounded",
     is_flag=True,
     panel=_SAMPLES,
     help="Let inputs move outside the domain of the run's data, such as [0, 1].",
@@ -150,13 +159,16 @@ _UNUSED_WITH_SMOOTHING = (
     help="Value of the dual variable gamma; may be repeated.",
 )
 @option(
-    "--balls",
+    "--local-radii",
     default=6,
     panel=_BOUNDS,
     help="Number of radii around each sample at which the network is bounded locally; 0 is fastest.",
 )
 @option(
-    "--refine", default=1, panel=_BOUNDS, help="Number of rounds in which the values of gamma are refined."
+    "--gamma-rounds",
+    default=1,
+    panel=_BOUNDS,
+    help="Number of rounds in which the values of gamma are refined.",
 )
 @option(
     "--attack-steps",
@@ -190,7 +202,7 @@ _UNUSED_WITH_SMOOTHING = (
     "-o",
     type=PATH,
     panel=_OUTPUT,
-    show_default="RUN/certificate; RUN/certificate-predicted with --predicted",
+    show_default="RUN/certificate; RUN/certificate-predicted with --own-labels",
     help="Folder for the files.",
 )
 @model_option
@@ -224,7 +236,7 @@ def certify(
     certus certify runs/jobs --rho 0.1 --data csv:new.csv
     certus certify runs/noisy --rho 0.01 --smoothing 0.25
     certus certify runs/digits --rho 0.01 --fail-above 0.2
-    certus certify runs/digits --predicted
+    certus certify runs/digits --own-labels
 
     RUN is a complete run directory. The worst case is over all distributions within transport cost RHO of the
     data. "At least" is attained by a distribution that was found. "At most" is proven, or assumed if it rests
@@ -245,7 +257,7 @@ def certify(
 
     if smoothing is not None and options["confidence"] is None:
         options["confidence"] = 0.95
-    population, own_labels = options["confidence"] is not None, options["predicted"]
+    population, own_labels = options["confidence"] is not None, options["own_labels"]
     opened = RunDirectory.open(run, data=run_data)
     folder = run / (OWN_LABELS_FOLDER if own_labels else CERTIFICATE_FOLDER) if output is None else output
     require_folder("--output", folder)
@@ -272,7 +284,7 @@ def certify(
     _require_limit(fail_above, trained.data)
     unbounded = isinstance(trained.domain, Unbounded)
     same = f"for {run}, whose inputs may lie anywhere already" if unbounded else None
-    refuse_unused(context, {"everywhere": same} | unused_without_labels(trained.data))
+    refuse_unused(context, {"unbounded": same} | unused_without_labels(trained.data))
     if output is not None:
         _require_same_run(trained, folder)
         _require_same_labels(run, folder, own_labels=own_labels)

@@ -111,7 +111,7 @@ def distance(
         here = replace(here, targets=torch.zeros(len(here)))
     if trained is not None:
         rule = "freeze no column: rows that differ in one are infinitely far apart (measure without --run)"
-        require(trained.cost.finite, "run", rule, f"the prices {trained.settings.price}")
+        require(trained.cost.finite, "run", rule, f"the feature costs {trained.settings.feature_cost}")
         outside = int((~trained.domain.contains(there.inputs)).sum())
         rule = f"lie where the inputs of the run may, in {trained.domain}, for its certificate to hold there"
         require(outside == 0, "second", rule, f"{outside} of {len(there)} samples of {second} outside")

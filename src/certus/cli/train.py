@@ -82,7 +82,7 @@ def train(
     certus train digits
     certus train digits --rho 0.1 -o runs/digits
     certus train mnist --method erm --epochs 5
-    certus train mnist --certified --gamma 1.5 --jitter 1 --warp 0.1
+    certus train mnist --certified --gamma 1.5 --translate 1 --affine 0.1
     certus train csv:people.csv --target income --gamma 2
     certus train csv:shops.csv --target sold --drop note --split-by day
     certus train digits --gamma 6 --noise 0.25 --loss bounded
@@ -116,8 +116,8 @@ def train(
     method, certified, seed = options["method"], options["certified"], options["seed"]
     unused = unused_by_methods([method], METHOD_OPTIONS)
     unused |= {"gamma": None} if certified else {}
-    if method == "wrm" and options["ascent"] == "paper":
-        unused |= {"steps": None, "tolerance": "for the ascent paper, which takes all its steps"}
+    if method == "wrm" and options["maximizer"] == "paper":
+        unused |= {"steps": None, "tolerance": "for the maximizer paper, which takes all its steps"}
     if options["epochs"] == 1:
         unused["schedule"] = "with --epochs 1: it changes the rate after each epoch"
     refuse_unused(context, unused | unused_by_source(data))
@@ -185,7 +185,7 @@ def _unused_in_training(data: SplitDataset, settings: Settings) -> dict[str, str
     regression = f"for {data.name}, a regression: it is about classes" if data.classes is None else None
     no_images = None if data.train.inputs.dim() == 4 else f"for {data.name}, which has no images"
     unused = dict.fromkeys(("label_smoothing", "margin", "temperature", "loss", "class_weights"), regression)
-    unused |= dict.fromkeys(("jitter", "warp"), no_images)
+    unused |= dict.fromkeys(("translate", "affine"), no_images)
     return {name: why for name, why in unused.items() if getattr(settings, name) != getattr(Settings, name)}
 
 

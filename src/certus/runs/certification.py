@@ -49,10 +49,10 @@ class CertifySettings:
             a confidence: of independent rows a plain random subset is independent again, a stratified one
             is not.
         seed: chooses them, and the order in which a population bound takes them.
-        predicted: certify the network's own predictions instead of the labels.
+        own_labels: certify the network's own predictions instead of the labels.
         label_price: a finite price for changing a label.
         class_weights: "balanced" counts each loss by its class, as a balanced training does.
-        everywhere: let inputs move in all of space, not only in the domain that the run was trained in.
+        unbounded: let inputs move in all of space, not only in the domain that the run was trained in.
     """
 
     rho: tuple[float, ...] = ()
@@ -63,14 +63,14 @@ class CertifySettings:
     split: str = "test"
     samples: int | None = None
     seed: int = 0
-    predicted: bool = False
+    own_labels: bool = False
     label_price: float | None = None
     inequality: str = "betting"
     gammas: tuple[float, ...] | None = None
-    balls: int = 6
-    refine: int = 1
+    local_radii: int = 6
+    gamma_rounds: int = 1
     attack_steps: int = 10
-    everywhere: bool = False
+    unbounded: bool = False
     class_weights: str = "equal"
 
     def __post_init__(self) -> None:
@@ -85,7 +85,7 @@ class CertifySettings:
                 require(value is None or not value > LARGEST, name, f"be at most {LARGEST:g}", value)
         for value in self.gammas or ():
             require(not value < LEAST, "gamma", f"be at least {LEAST:g}", value)
-        for name in ("balls", "refine", "attack_steps"):
+        for name in ("local_radii", "gamma_rounds", "attack_steps"):
             value = getattr(self, name)
             require(0 <= value <= MOST_ROUNDS, name, f"lie between 0 and {MOST_ROUNDS}", value)
         legal = ", ".join(INEQUALITIES)
@@ -140,12 +140,12 @@ def certify_run(
     cache: Cache | None = None,
     progress: Progress | None = None,
 ) -> Certificate:
-    """Certify a run with the cost of its training, and in its domain unless ``everywhere``. The loss is
+    """Certify a run with the cost of its training, and in its domain unless ``unbounded``. The loss is
     plain cross-entropy, weighted by class if requested, or the squared error."""
     if settings.confidence is not None:
         require_holdout(trained, settings)
     chosen = certified_data(trained, settings)
-    data, domain = chosen.data, Unbounded() if settings.everywhere else trained.domain
+    data, domain = chosen.data, Unbounded() if settings.unbounded else trained.domain
     criterion: Criterion = trained.loss.criterion
     if isinstance(criterion, CrossEntropy | SmoothMargin | MissProbability):
         criterion = CrossEntropy()  # smoothing and margins are devices of training, not to be certified
@@ -154,7 +154,7 @@ def certify_run(
     counts = balancing_weights(trained.data).tolist() if settings.class_weights == "balanced" else None
     certificate = certify(
         trained.loss.model,
-        (data.inputs, None if settings.predicted else data.targets),
+        (data.inputs, None if settings.own_labels else data.targets),
         rho=settings.rho or None,
         epsilon=settings.epsilon or None,
         criterion=criterion,
@@ -167,8 +167,8 @@ def certify_run(
         label_cost=None if price is None or classes is None else LabelCost(price, classes),
         inequality=settings.inequality if settings.confidence is not None else None,
         seed=settings.seed,
-        local_radii=settings.balls,
-        gamma_rounds=settings.refine,
+        local_radii=settings.local_radii,
+        gamma_rounds=settings.gamma_rounds,
         attack_steps=settings.attack_steps,
         encoding=data.encoding,
         cache=cache,

@@ -290,7 +290,7 @@ def certified_run(file: Path) -> tuple[str, str] | None:
 def certified_labels(file: Path) -> str | None:
     """Return whether a certificate is about "given" or "predicted" labels; None if unknown."""
     try:
-        return "predicted" if _content(file)["about"]["settings"]["predicted"] is True else "given"
+        return "predicted" if _content(file)["about"]["settings"]["own_labels"] is True else "given"
     except (KeyError, TypeError):
         return None
 

@@ -35,7 +35,7 @@ from certus.models import build_model
 from certus.models.own_code import file_digest, is_own_file
 from certus.models.registry import build_from
 from certus.runs.directory import RunDirectory
-from certus.runs.settings import Settings, column_prices
+from certus.runs.settings import Settings, column_costs
 from certus.storage.files import CorruptFileError, RunError, convert
 from certus.training import RandomJitter, RandomWarp
 from certus.training.certified import CertifiedTraining
@@ -95,7 +95,7 @@ def priced_cost(data: SplitDataset, prices: Mapping[str, float]) -> Cost:
     weights = torch.ones(width) if data.weights is None else data.weights.clone()
     free = torch.ones(width, dtype=torch.bool)
     for name, price in prices.items():
-        feature = named_feature(data, name, "price")
+        feature = named_feature(data, name, "feature_cost")
         columns = [*feature.columns, *feature.mark]
         if math.isinf(price):
             free[columns] = False
@@ -197,7 +197,9 @@ def load_data(settings: Settings) -> SplitDataset:
     if settings.data.startswith(TABLES):
         options = settings.table
     data = load(spec, seed=settings.seed, standardize=settings.standardize, options=options)
-    units = data.units if settings.price == "" else f"{data.units}, at the prices {settings.price}"
+    units = data.units
+    if settings.feature_cost != "":
+        units += f", at the feature costs {settings.feature_cost}"
     return replace(data, name=settings.data, units=units)
 
 
@@ -243,7 +245,7 @@ def build_cost(settings: Settings, data: SplitDataset) -> Cost:
     """Return the cost that the settings name."""
     if settings.cost in _COSTS:
         return _COSTS[settings.cost]
-    return priced_cost(data, column_prices(settings.price))
+    return priced_cost(data, column_costs(settings.feature_cost))
 
 
 def build_method(settings: Settings, cost: Cost, domain: Domain) -> Method:
@@ -259,7 +261,7 @@ def build_method(settings: Settings, cost: Cost, domain: Domain) -> Method:
         make, step = ITERATED[settings.method], settings.step_size
         return make(budget, norm, steps=settings.steps, step_size=step, domain=domain)
     maximizer: Maximizer = default_maximizer(cost, domain, tolerance=settings.tolerance)
-    if settings.ascent == "paper":
+    if settings.maximizer == "paper":
         maximizer = PaperAscent(settings.steps, settings.tolerance)
     elif settings.noise:
         maximizer = PaperAscent(NOISY_STEPS, settings.tolerance)  # values in fresh noise cannot be compared
@@ -319,6 +321,6 @@ def _stiffness(settings: Settings) -> float:
 
 def build_augmentation(settings: Settings) -> Callable[[Tensor], Tensor] | None:
     """Return the augmentation of training images; None if there is none."""
-    if settings.warp:
-        return RandomWarp(settings.warp, settings.jitter)
-    return RandomJitter(settings.jitter) if settings.jitter else None
+    if settings.affine:
+        return RandomWarp(settings.affine, settings.translate)
+    return RandomJitter(settings.translate) if settings.translate else None

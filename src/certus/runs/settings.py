@@ -53,25 +53,25 @@ def decay_of_layers(setting: float | str) -> float | dict[str, float]:
     return amounts
 
 
-def column_prices(text: str) -> dict[str, float]:
-    """Column → price, inf for one that is frozen.
+def column_costs(text: str) -> dict[str, float]:
+    """Return the cost factors by column, inf for one that is fixed.
 
-    >>> column_prices("town=3, age=inf")
+    >>> column_costs("town=3, age=inf")
     {'town': 3.0, 'age': inf}
     """
-    prices: dict[str, float] = {}
+    costs: dict[str, float] = {}
     for part in listed_names(text):
         name, equals, number = part.rpartition("=")
         try:
-            price = float(number)
+            cost = float(number)
         except ValueError:
-            equals, price = "", 0.0
-        rule = "be COLUMN=PRICE, several separated by commas"
-        require(equals != "" and name != "", "price", rule, repr(text))
-        require(price > 0, "price", "be positive, inf to freeze", repr(part))
-        require(name not in prices, "price", "name each column once", repr(text))
-        prices[name] = price
-    return prices
+            equals, cost = "", 0.0
+        rule = "be COLUMN=COST, several separated by commas"
+        require(equals != "" and name != "", "feature_cost", rule, repr(text))
+        require(cost > 0, "feature_cost", "be positive, inf to freeze", repr(part))
+        require(name not in costs, "feature_cost", "name each column once", repr(text))
+        costs[name] = cost
+    return costs
 
 
 METHODS = ("wrm", "erm", *GRADIENT_ATTACKS)
@@ -81,7 +81,7 @@ METHOD_OPTIONS = {  # option → the methods that take it; to others it means no
     "rho": ("wrm",),
     "cost": ("wrm",),
     "tolerance": ("wrm",),
-    "ascent": ("wrm",),
+    "maximizer": ("wrm",),
     "norm": GRADIENT_ATTACKS,
     "epsilon": GRADIENT_ATTACKS,
     "steps": ("bim", "pgd"),
@@ -169,7 +169,7 @@ class Settings:
             choices=COSTS,
         ),
     ] = "natural"
-    price: Annotated[
+    feature_cost: Annotated[
         str,
         CommandOption(
             "Cost factors of columns of a table, such as town=3,age=inf. The factor of other columns is 1; "
@@ -193,7 +193,9 @@ class Settings:
     ] = None
     steps: Annotated[
         int,
-        CommandOption("Gradient steps of bim and pgd, and of wrm with --ascent paper.", METHOD, default="15"),
+        CommandOption(
+            "Gradient steps of bim and pgd, and of wrm with --maximizer paper.", METHOD, default="15"
+        ),
     ] = ATTACK_STEPS
     step_size: Annotated[
         float | None, CommandOption("Step size of bim and pgd.", METHOD, default="2.5 * epsilon / steps")
@@ -268,14 +270,14 @@ class Settings:
             "Standard deviation of the Gaussian noise on the inputs in every evaluation of the loss.", MODEL
         ),
     ] = 0.0
-    jitter: Annotated[
+    translate: Annotated[
         int, CommandOption("Largest random translation of training images, in pixels.", DATA)
     ] = 0
-    warp: Annotated[
+    affine: Annotated[
         float,
         CommandOption("Strength of the random affine maps of training images, such as 0.1.", DATA),
     ] = 0.0
-    ascent: Annotated[
+    maximizer: Annotated[
         str,
         CommandOption(
             "Maximiser of the inner problem of wrm: adaptive, which stops at --tolerance, or paper, which "
@@ -357,7 +359,7 @@ class Settings:
             ("optimizer", OPTIMIZERS),
             ("schedule", SCHEDULES),
             ("cost", COSTS),
-            ("ascent", MAXIMIZERS),
+            ("maximizer", MAXIMIZERS),
             ("loss", LOSSES),
             ("class_weights", CLASS_WEIGHTS),
             ("norm", (None, *NORMS)),
@@ -390,12 +392,12 @@ class Settings:
             require(0 < self.step_size < math.inf, "step_size", "be positive and finite", self.step_size)
         if self.method != "wrm" and self.cost != "natural":
             raise ArgumentError(f"`cost` must be left out for {self.method}; got {self.cost!r}.")
-        column_prices(self.price)  # checks itself
+        column_costs(self.feature_cost)  # checks itself
         require(
-            self.price == "" or self.cost == "natural",
-            "price",
+            self.feature_cost == "" or self.cost == "natural",
+            "feature_cost",
             f"be left out with --cost {self.cost}",
-            self.price,
+            self.feature_cost,
         )
         require_number("noise", self.noise, zero=True)
         plain = self.noise == 0 or self.cost == "natural"
@@ -407,8 +409,8 @@ class Settings:
         require(valid, "temperature", "lie between 0.001 and 1000", self.temperature)
         if self.certified and self.rho is not None and self.temperature != 1:
             raise ArgumentError(f"`temperature` must be 1 where γ follows ρ; got {self.temperature}.")
-        require_count("jitter", self.jitter, least=0)
-        require(0 <= self.warp < 0.5, "warp", "be at least 0 and below 0.5", self.warp)
+        require_count("translate", self.translate, least=0)
+        require(0 <= self.affine < 0.5, "affine", "be at least 0 and below 0.5", self.affine)
         if (self.method == "wrm" or self.certified) and len(given) != 1:
             got = f"both, {self.gamma} and {self.rho}" if given else "neither"
             raise ArgumentError(f"Give either `gamma` or `rho` for {self.method}; got {got}.")

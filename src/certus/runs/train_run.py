@@ -65,7 +65,7 @@ def start_run(
         data, settings.label_smoothing, settings.margin, settings.temperature, settings.loss == "bounded"
     )
     images = data.train.inputs.dim() == 4
-    for name, value in (("jitter", settings.jitter), ("warp", settings.warp)):
+    for name, value in (("translate", settings.translate), ("affine", settings.affine)):
         require(images or value == 0, name, "be 0 for data that are no images", value)
     cost, domain = build_cost(settings, data), data.domain if settings.clip else Unbounded()
     build_method(settings, cost, domain)
