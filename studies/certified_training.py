@@ -176,7 +176,7 @@ def loss_certificate(
     certificate = certus.certify(
         trained.loss.model, data, rho=rhos, local_radii=0, gamma_rounds=0, attack_steps=5, cache=cache
     )
-    cache.forget()
+    cache.clear()
     return [
         {
             "rho": bracket.rho,

@@ -79,7 +79,7 @@ def test_kept_levels_are_used(
     assert solved == [GAMMAS[2]]
     assert memory[1] == []
     assert as_json(again) == as_json(whole[0])
-    memory[0].forget()
+    memory[0].clear()
     assert not memory[0].folder.exists()
 
 
@@ -143,7 +143,7 @@ def test_forged_levels_are_computed_again(
     again = certificate(memory[0])
     assert solved == [GAMMAS[1]]
     (said,) = memory[1]
-    assert said.startswith("The kept level of gamma = 4 is computed again: ")
+    assert said.startswith("The cached result at gamma = 4 is computed again: ")
     assert reason in said
     assert as_json(again) == as_json(whole[0])
 
@@ -161,7 +161,7 @@ def test_damaged_levels_are_computed_again(
     assert solved == list(GAMMAS)
     assert "does not have the sha256 it was written with" in memory[1][0]
     assert "is corrupt" in memory[1][1]
-    assert "it was kept for another question, or by another version of the bounds" in memory[1][2]
+    assert "it belongs to another problem, or to another version of the bounds" in memory[1][2]
 
 
 def test_levels_of_other_bounds_or_questions_are_not_looked_at(
@@ -175,7 +175,7 @@ def test_levels_of_other_bounds_or_questions_are_not_looked_at(
     # Renamed, it is not used either.
     memory[0]._file(f"{GAMMAS[0].hex()}-0").write_bytes(old)
     assert memory[0].load(GAMMAS[0]) is None
-    assert "by another version of the bounds" in memory[1][0]
+    assert "another version of the bounds" in memory[1][0]
 
 
 @pytest.mark.parametrize("case", ["labels", "regression"])
@@ -214,7 +214,7 @@ def interrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("interrupted")
     make_run(place, 1.0)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(DualValueCache, "forget", lambda self: None)
+        patch.setattr(DualValueCache, "clear", lambda self: None)
         certify_small(place, 1.0, *QUICK)
     return place
 

@@ -218,7 +218,7 @@ def test_an_interrupted_certification_goes_on(folder: Path, tmp_path: Path) -> N
     assert len(list(memory.folder.iterdir())) == 2
     again, whole = certify_run(trained, settings, cache=memory), certify_run(trained, settings)
     assert again.bound(0.01) == whole.bound(0.01)
-    memory.forget()
+    memory.clear()
     assert not memory.folder.exists()
 
 

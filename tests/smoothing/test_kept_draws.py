@@ -69,7 +69,7 @@ def test_an_interrupted_one_comes_out_the_same_and_asks_less(tmp_path: Path) -> 
     third = Counting()
     assert certificate(third, memory).as_json() == expected
     assert third.asked < second.asked
-    memory.forget()
+    memory.clear()
     assert not (tmp_path / "kept").exists()
 
 
@@ -85,7 +85,7 @@ def test_nothing_is_taken_over_from_another_question_or_other_samples(
     fresh, again = Counting(), Counting()
     expected = certificate(fresh, None, moved).as_json()
     assert certificate(again, memory, moved).as_json() == expected
-    assert any("samples 0 to 15 is computed again: it was kept for another question" in one for one in said)
+    assert any("samples 0 to 15 is computed again: it belongs to another problem" in one for one in said)
     monkeypatch.setattr("certus.certificates.cache.code_digest", lambda: "0" * 16)
     assert memory.count == 0
 

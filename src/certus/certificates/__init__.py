@@ -3,6 +3,7 @@ eqn:certify-tests)."""
 
 from certus.certificates._certify import certify
 from certus.certificates.aggregate import AttackAggregate, DualAggregate
+from certus.certificates.cache import DualValueCache
 from certus.certificates.certificate import AccuracyBracket, AttainedBudget, Bracket, Certificate
 from certus.certificates.dual_values import DualValues
 from certus.certificates.engine import default_gammas
@@ -19,6 +20,7 @@ __all__ = [
     "Bracket",
     "Certificate",
     "DualAggregate",
+    "DualValueCache",
     "DualValues",
     "Population",
     "Problem",

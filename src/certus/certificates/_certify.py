@@ -20,9 +20,10 @@ from certus.bounds.estimators import read_estimator, read_samples
 from certus.bounds.network import read_network
 from certus.certificates.aggregate import DualAggregate
 from certus.certificates.batching import Portions, Readable, provable_criterion, readable, require_one_draw
+from certus.certificates.cache import DualValueCache
 from certus.certificates.certificate import Certificate
 from certus.certificates.custom_criteria import attack_criterion, criterion_name, model_outputs
-from certus.certificates.engine import Cache, Engine, budget_range, default_gammas, make_grid, refine_gammas
+from certus.certificates.engine import Engine, budget_range, default_gammas, make_grid, refine_gammas
 from certus.certificates.error_costs import least_error_cost
 from certus.certificates.linear import certify_linear
 from certus.certificates.local_bounds import checked_class_weights
@@ -74,7 +75,7 @@ def certify(
     gamma_rounds: int = 1,
     attack_steps: int = 10,
     encoding: RowEncoding | None = None,
-    cache: Cache | None = None,
+    cache: DualValueCache | None = None,
     progress: bool | Callable[[float], None] | None = None,
 ) -> Certificate:
     """Bracket the worst loss and error rate over all distributions within transport cost ρ of the data.

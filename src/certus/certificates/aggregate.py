@@ -1,4 +1,4 @@
-"""Means over the samples: what one γ, or one attack, says of all of them."""
+"""Means over the samples: bounds and attained losses of one γ, or of one attack."""
 
 from __future__ import annotations
 

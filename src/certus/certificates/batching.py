@@ -1,17 +1,13 @@
-"""Batches of samples that are certified at a time, and repeated samples.
+"""Samples to certify: read again in batches, checked, with repeated rows counted.
 
-Rows that repeat an earlier one exactly: what independent draws seldom do, unless few values are possible.
+A certification reads the samples several times: once to count and check them, then for the γ of its grid, the
+nearest errors, each round of further γ, and each attack. Every pass must give the same samples in the same
+order. So random numbers that torch draws while it reads start from one seed in every pass, and digests reveal
+a sample that has changed. Data that can be read once only, such as a generator, are kept in memory.
 
-A confidence assumes independent draws. Rows that were copied, as by oversampling or by joining tables, are
-not, and would count as evidence more than once. Nothing can tell copies from draws that happen to be equal:
-they are counted, and named beside the assumption.
-
-The samples that are certified, a portion at a time, so that they need not fit into memory.
-
-A certification reads them several times: once to count and check them, then for the γ of its grid, the
-nearest errors, each round of further γ, and each attack. Every reading must give the same samples in the same
-order. So whatever torch draws while it reads starts from one seed each time, and digests tell whether a
-sample has changed. What can be read once only, such as a generator, is kept whole.
+A confidence assumes independent draws. Copied rows, as of oversampling or of joined tables, would count as
+evidence more than once. Copies cannot be told from draws that happen to be equal: they are counted, and named
+beside the assumption.
 """
 
 from __future__ import annotations

@@ -1,28 +1,18 @@
-"""Cached dual values of an interrupted certification, and their validation.
+"""Cached dual values of an interrupted certification, their validation, and the comparison of results.
 
-Where two certificates, or two tables of samples, differ.
+A cached file is bound to its problem, to the version of the code and to its own content by digests. These
+reveal damage and values of another problem, not forgery; ``certus verify`` computes everything again. Before
+cached dual values are used, they must satisfy, sample by sample,
 
-Numbers are compared relative to their size: as many digits count for features of size 10⁻⁶ as for those of
-size 1. On another number of threads, or with other instructions of the processor, sums are taken in another
-order. Measured on certificates of five networks (MLPs of 512 and 256 units, a CNN, features of size 10⁻⁶, a
-regression): all numbers agree to 10⁻¹⁵ of their size on 1 and 2 threads, and to 8·10⁻¹⁴ with and without AVX,
-where the farthest is the certified cost of an error at a sample next to the boundary. 10⁻⁹ leaves room for
-larger networks, and for samples nearer to it. Zero, infinity and whole numbers are compared exactly.
+    ℓ(x₀) ≤ φ̄_γ,        ℓ(T̂) − γ c(T̂) ≤ φ̄_γ,        attained cost of an error ≥ proven cost,
 
-What is asked of a level that was kept, before it is used again.
+and agree with a few samples, chosen by a fixed seed, that are computed again.
 
-Whatever was computed for these samples satisfies, sample by sample,
-
-    ℓ(x₀) ≤ φ̄_γ,        ℓ(T̂) − γ c(T̂) ≤ φ̄_γ,        the cost of an error found ≥ the certified one,
-
-and a few samples, chosen by a fixed seed, come out the same when they are computed again. A level that fails
-was damaged, or belongs elsewhere. One that passes may still have been forged at other samples.
-
-What an interrupted certification keeps in files, so that it can resume.
-
-A file is bound to the question, to the version of the bounds and to its own content by digests. They find
-damage and answers to another problem, not forgery: see ``recall`` for what else is asked of a level, and
-``certus verify`` for a certificate that rests on nothing kept.
+Numbers are compared relative to their size, since threads and processor instructions change the order of
+sums. Measured on certificates of five networks (MLPs of 512 and 256 units, a CNN, features of size 10⁻⁶, a
+regression), all numbers agree to 10⁻¹⁵ on 1 and 2 threads, and to 8·10⁻¹⁴ with and without AVX, where the
+farthest is the proven cost of an error at a sample next to the boundary. A tolerance of 10⁻⁹ leaves room for
+larger networks, and for samples nearer to it. Zero, infinity and integers are compared exactly.
 """
 
 from __future__ import annotations
@@ -51,7 +41,7 @@ TOLERANCE = 1e-9
 
 
 def differences(first: Any, second: Any, path: str = "") -> list[str]:
-    """Where two JSON documents differ: fractions by more than 10⁻⁹ of their size, anything else at all.
+    """List the differences of two JSON documents: of fractions if above 10⁻⁹ of their size, else of any size.
 
     >>> differences({"rho": [1.0, 1e-6]}, {"rho": [1.0 + 1e-12, 1.1e-6]})
     ['rho[1]: 1e-06, now 1.1e-06']
@@ -106,12 +96,12 @@ _SEED = 0
 
 
 def spot_checked_samples(count: int) -> Tensor:
-    """Which of n samples are computed again, in their order."""
+    """Return the indices of the samples that are computed again, of n, in order."""
     return torch.randperm(count, generator=torch.Generator().manual_seed(_SEED))[:SPOT_CHECKED].sort().values
 
 
 def cached_fault(level: DualValues, start: Tensor, floor: Tensor | None, clip: float | None) -> str | None:
-    """Why a level cannot be that of these samples; None if nothing speaks against it.
+    """Return why dual values cannot be those of these samples; None if they can.
 
     Args:
         start: (n,) ℓ at the samples, rounded down and clipped.
@@ -141,7 +131,7 @@ def cached_fault(level: DualValues, start: Tensor, floor: Tensor | None, clip: f
 
 
 def cached_disagreement(level: DualValues, index: Tensor, again: DualValues) -> str | None:
-    """Whether some samples, computed again, came out otherwise; None if not."""
+    """Return why dual values are not reproduced at some samples; None if they are."""
     for name in ("bound", "transport_cost", "loss", "attained_error_cost"):
         kept, now = getattr(level, name)[index], getattr(again, name)
         near = (kept - now).abs() <= TOLERANCE * torch.maximum(kept.abs(), now.abs())
@@ -153,8 +143,8 @@ def cached_disagreement(level: DualValues, index: Tensor, again: DualValues) -> 
 _ATTEMPTS = 5
 
 
-def _in_silence(text: str) -> None:
-    """What is said to nobody."""
+def _ignore(text: str) -> None:
+    """Ignore a message."""
 
 
 @dataclass(frozen=True)
@@ -169,15 +159,15 @@ class TensorCache:
 
     folder: Path
     question: object
-    remark: Callable[[str], None] = _in_silence
+    remark: Callable[[str], None] = _ignore
 
     @property
     def count(self) -> int:
-        """How many files of this question are kept."""
+        """The number of cached files of this problem."""
         return len(self._own())
 
-    def forget(self) -> None:
-        """Remove the files of this question. Those of others stay: somebody may go on with them."""
+    def clear(self) -> None:
+        """Remove the files of this problem; those of others stay, so that their certifications can resume."""
         for path in self._own():
             path.unlink(missing_ok=True)
         remove_stale_temporaries(self.folder)
@@ -185,7 +175,7 @@ class TensorCache:
             self.folder.rmdir()  # if it is empty
 
     def read(self, name: str, words: str, about: dict[str, object]) -> dict[str, Tensor] | None:
-        """What was kept for this very question, as it was written; None if there is nothing such.
+        """Read the tensors cached for this problem under a name; None if there are none that are valid.
 
         Args:
             words: what it is called in a remark; about: what it must have been written with.
@@ -198,12 +188,12 @@ class TensorCache:
                 self.drop(name, words, str(reason).rstrip("."))
             return None
         if note != self._note(about):
-            self.drop(name, words, "it was kept for another question, or by another version of the bounds")
+            self.drop(name, words, "it belongs to another problem, or to another version of the bounds")
             return None
         return tensors
 
     def write(self, name: str, tensors: dict[str, Tensor], about: dict[str, object]) -> None:
-        """Keep tensors under a name."""
+        """Cache tensors under a name."""
         for attempt in range(_ATTEMPTS):
             self.folder.mkdir(parents=True, exist_ok=True)
             try:
@@ -215,7 +205,7 @@ class TensorCache:
                     raise
 
     def drop(self, name: str, words: str, reason: str) -> None:
-        """Remove what cannot be used, and say why."""
+        """Remove a file that cannot be used, and report why."""
         self._file(name).unlink(missing_ok=True)
         self.remark(f"{words} is computed again: {reason}.")
 
@@ -236,22 +226,20 @@ class TensorCache:
 
 @dataclass(frozen=True)
 class DualValueCache(TensorCache):
-    """Finished levels in a folder, each of one portion of the samples, by its number."""
+    """Finished dual values in a folder, one file per γ and batch of samples; resumes ``certify``."""
 
     def load(self, gamma: float, portion: int = 0) -> DualValues | None:
-        """The level, if it was kept for this very question and is as it was written."""
+        """Return the cached dual values of this problem at γ; None if there are none that are valid."""
         tensors = self.read(_name(gamma, portion), _words(gamma), _about(gamma, portion))
         if tensors is None:
             return None
         if tensors.keys() != set(PER_SAMPLE):
-            self.reject(
-                gamma, portion, "it was kept for another question, or by another version of the bounds"
-            )
+            self.reject(gamma, portion, "it belongs to another problem, or to another version of the bounds")
             return None
         return DualValues(gamma, **tensors)
 
     def reject(self, gamma: float, portion: int, reason: str) -> None:
-        """Drop a level that cannot be used, and say why."""
+        """Remove dual values that cannot be used, and report why."""
         self.drop(_name(gamma, portion), _words(gamma), reason)
 
     def save(self, level: DualValues, portion: int = 0) -> None:
@@ -268,4 +256,4 @@ def _about(gamma: float, portion: int) -> dict[str, object]:
 
 
 def _words(gamma: float) -> str:
-    return f"The kept level of gamma = {gamma:.6g}"
+    return f"The cached result at gamma = {gamma:.6g}"

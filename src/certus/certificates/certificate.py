@@ -1,25 +1,21 @@
-"""Certificates: brackets of loss, error rate and certified accuracy.
+"""Certificates: brackets of the worst loss, the worst error rate and the certified accuracy.
 
-Certified accuracy at a distance: the question that the literature asks of every sample by itself.
-
-    P_n(r > ε) ≥ P_n(r̲ > ε) = certified,        P_n(r > ε) ≤ P_n(r found > ε) = attacked,
-
-where r is the distance of a sample's nearest error in the cost's norm, 0 if it is one already: the share that
-is classified rightly whatever moves a sample by at most ε. With c ≥ g‖x − x₀‖², g the unit price, r̲ and the
-distance of an error that was found are √(τ/g) with τ as certified, and as found. A label that may change at a
-finite price counts as a move of that cost.
-
-For the population both shares are distribution functions of one number per sample. DKW bounds them for all ε
-at once, and together with all else that a certificate says with confidence. Clopper and Pearson's bounds are
-closer, for one ε that was fixed beforehand, and for nothing else.
-
-A certificate: for any ρ, what the worst case is at least (attained) and at most (proven).
+For any budget ρ, the worst loss is at least attained, and at most proven:
 
     E_{P'} ℓ ≤ sup {E_P ℓ : W_c(P, P̂_n) ≤ ρ} ≤ min_γ γρ + E_n φ̄_γ       [eqn:certificate, eqn:certify-tests]
 
-The left side is a distribution that exists: the samples moved to T̂_γ, or by an attack in balls, or a mixture
-of two such, of mean cost at most ρ. Both sides are at the *same* ρ: E ℓ(T̂_γ) belongs to ρ̂(γ), and says
-nothing beside the bound at another ρ.
+P' exists: the samples moved to T̂_γ, or by an attack in balls, or a mixture of two such distributions, of mean
+cost at most ρ. Both sides belong to the *same* ρ: E ℓ(T̂_γ) is attained at ρ̂(γ), and does not compare with the
+bound at another ρ.
+
+Certified accuracy is about single samples. With r the distance of a sample's nearest error in the cost's
+norm, 0 for an error,
+
+    P_n(r > ε) ≥ P_n(r̲ > ε) = certified,        P_n(r > ε) ≤ P_n(attained r > ε) = attacked,
+
+and r = √(τ/g), τ the least cost of an error (``error_costs``), g the unit cost. For the population both
+shares are distribution functions of one number per sample. DKW bounds them for all ε at once, within the
+confidence of the whole certificate; Clopper and Pearson's bounds are tighter, for one ε fixed beforehand.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One γ at a time: what is proven of each sample, and the points that an ascent reaches (eqn:inner-sup)."""
+"""Dual values φ̄_γ of single samples at one γ, and the points that an ascent attains (eqn:inner-sup)."""
 
 from __future__ import annotations
 

@@ -15,7 +15,6 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -23,7 +22,7 @@ from torch import Tensor
 from certus.certificates.aggregate import AttackAggregate, DualAggregate
 from certus.certificates.alarm import check_dual_values
 from certus.certificates.batching import Portions
-from certus.certificates.cache import cached_disagreement, cached_fault
+from certus.certificates.cache import DualValueCache, cached_disagreement, cached_fault
 from certus.certificates.dual_values import DEFAULT_ASCENT, DualValues
 from certus.certificates.error_costs import (
     attained_error_cost,
@@ -43,22 +42,9 @@ from certus.rounding import mean_down, mean_up
 
 _RATIO = 1.1  # of neighbouring edges
 _MOST_RINGS = 160
-HELD = 20  # portions, some 10,000 samples, whose surroundings are kept from one reading to the next
+HELD = 20  # batches, some 10,000 samples, whose local bounds are kept from one pass to the next
 
 Progress = Callable[[float], None]
-
-
-class Cache(Protocol):
-    """Where finished levels of numbered portions are kept, so that an interrupted certification can resume.
-
-    ``reject`` is told of a level that was loaded and not used, and why.
-    """
-
-    def load(self, gamma: float, portion: int) -> DualValues | None: ...
-
-    def reject(self, gamma: float, portion: int, reason: str) -> None: ...
-
-    def save(self, level: DualValues, portion: int) -> None: ...
 
 
 def budget_range(rhos: Sequence[float]) -> tuple[float, float]:
@@ -101,7 +87,7 @@ class Engine:
     attack_steps: int = 10
     weights: Tensor | None = None
     ascent: Maximizer = DEFAULT_ASCENT
-    cache: Cache | None = None
+    cache: DualValueCache | None = None
     progress: Progress | None = None
     class_weights: Tensor | None = None
     differing_predictions: int = 0
@@ -129,7 +115,7 @@ class Engine:
         γ."""
         found = [DualValues.blank(gamma, len(self.portions)) for gamma in gammas]
         first = 0
-        for number, here in enumerate(self._surroundings()):
+        for number, here in enumerate(self._local_bounds()):
             if len(self._known) == number:
                 self._known.append(here.samples)
                 self.differing_predictions += _differing(here.problem)
@@ -143,7 +129,7 @@ class Engine:
         self._levels += found
         return found
 
-    def _surroundings(self) -> Iterator[LocalBounds | LocalBoundsByLabel]:
+    def _local_bounds(self) -> Iterator[LocalBounds | LocalBoundsByLabel]:
         """One after the other; those of the first portions stay."""
         for number, portion in enumerate(self.portions):
             # A portion that is looked at again is no part of the plan.
@@ -202,7 +188,7 @@ class Engine:
         """T̂_γ of all samples, or the samples themselves: the points whose costs and losses ``levels`` has."""
         if gamma is None:
             return Samples.concatenate(Samples(portion.inputs, portion.targets) for portion in self.portions)
-        return Samples.concatenate(here.level(gamma)[1] for here in self._surroundings())
+        return Samples.concatenate(here.level(gamma)[1] for here in self._local_bounds())
 
     def attacked(self, rho: float) -> Samples:
         """All samples moved within cost ρ each: the points of ``push``."""
@@ -269,7 +255,7 @@ class Engine:
                     yield None, attack_balls(problem, rho, self.attack_steps).points
 
         costs, errors = [], []
-        for here in self._surroundings():
+        for here in self._local_bounds():
             cost, points = nearest_errors(here.problem, candidates(here))
             costs.append(cost)
             errors.append(Samples(points, here.problem.targets))

@@ -1,7 +1,7 @@
-"""``certify`` for linear scores: from a linear model and data to a certificate whose two sides meet.
+"""Exact certificates of linear scores: upper and lower bound agree up to rounding.
 
-With α and the levels v of ``proven/straight.py``, the γ whose moves have mean cost ρ is found by bisection.
-The moves of its two sides, mixed so that they cost ρ, attain what γρ + E φ_γ proves, up to rounding.
+With α and v of ``proven/linear.py``, the γ whose moves have mean cost ρ is found by bisection. The moves of
+its two neighbours, mixed to cost ρ, attain γρ + E φ_γ up to rounding.
 """
 
 from __future__ import annotations

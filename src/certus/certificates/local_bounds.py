@@ -1,14 +1,11 @@
-"""Bounds around a batch of samples, for every label and class weight.
+"""Local bounds around a batch of samples, under every label that they may take, and with class weights.
 
-What is known around a portion of the samples, under every label that they may take.
-
-A loss that counts by class: w_y·ℓ, near the sample as it is.
+With class weights w, the certified loss is w_y·ℓ:
 
     sup {E_P w_y ℓ : W_c(P, P̂_n) ≤ ρ} ≤ min_γ γρ + E_n w_y φ̄_{γ/w_y},
 
-since sup_x wℓ(x) − γc(x, x₀) = w·φ_{γ/w}(x₀). The samples stay what they are, each as likely as before:
-weights of *samples* are another thing, and change the distribution. Samples of one label share one w, so they
-are solved together.
+since sup_x wℓ(x) − γc(x, x₀) = w·φ_{γ/w}(x₀). The distribution of the samples stays the same; weights of
+*samples* change it. Samples of one label share one w, so they are solved together.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""How much of a certification is done.
+"""Progress of a certification.
 
-Work is counted in units of one γ at one sample: the ascent, and the rules that bound φ_γ. What the rest costs
-beside it was measured in processor time, on the digits with a network of two hidden layers (rounded): bounds
-on a ball around a sample take most of all.
+Work is counted in units of one γ at one sample: the ascent, and the rules that bound φ_γ. The relative cost
+of the other parts was measured in processor time, on the digits with a network of two hidden layers
+(rounded): bounds on a ball around a sample take most.
 """
 
 from __future__ import annotations

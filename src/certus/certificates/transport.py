@@ -1,32 +1,21 @@
 """Transport distance between data sets: exact, bounded and estimated.
 
-Categories that a table's encoding does not know, as one more value of their column.
+    W_c(A, B) = inf over couplings of E c(z_A, z_B),        c = c_x + λ·1{y ≠ y'}               [sec:approach]
 
-The encoding leaves all inputs of such a category at 0, at half the cost of any other change. That is enough
-for upper bounds; a distance between tables must count the whole change.
+Small samples are coupled exactly. Large ones are cut into blocks of equal mass, in a random order, and
+coupled block by block: any coupling costs at least W_c, so the mean over blocks is a proven upper bound. From
+below, for a squared norm, W_c ≥ ‖mean A − mean B‖² + λ·TV(labels) by Jensen's inequality. In a table, a
+category that the encoding does not know counts as one more value of its column: its inputs are all 0, at half
+the cost of any other change, which is enough for upper bounds and too little for a distance.
 
-How far the populations are apart, estimated; and how far each feature has moved.
-
-W_c between two finite samples is mostly their own sparsity. What chance alone makes is measured on halves of
-each sample, and taken off:
+Between *populations* the distance is smaller, as a rule: two samples of one population are already some way
+apart. The part that is due to sampling is measured on halves of each sample, and subtracted:
 
     Ŵ = mean over random disjoint halves of equal size of  ½(W(A₁, B₁) + W(A₂, B₂)) − ½(W(A₁, A₂) + W(B₁, B₂))
 
-This is *estimated*: right for translations, too small where the spread changes, and never a place to read a
-certificate at. For a separable cost the sum over the columns, Σ_j w_j W(A_j, B_j), is a proven floor of W_c;
-its one-dimensional parts are exact, by sorting, and hardly biased.
-
-How far data have moved: W_c between two samples, exactly for small ones and within proven bounds for
-large ones.
-
-    W_c(A, B) = inf over couplings of E c(z_A, z_B),        c = c_x + λ·1{y ≠ y'}
-    [sec:approach]
-
-Large samples are cut into blocks of equal mass, in a random order, and coupled block by block. Any coupling
-costs at least W_c, so the mean over blocks is a proven upper bound for the two samples. From below, for a
-squared norm, W_c ≥ ‖mean A − mean B‖² + λ·TV(labels) by Jensen's inequality. Between the *populations* the
-distance is smaller than between samples, as a rule: two samples of one population are already some way apart.
-The distance from one half of A to the other shows how much.
+This is *estimated*: right for translations, too small where the spread changes, and never a budget to read a
+certificate at. For a separable cost the sum over columns, Σ_j w_j W(A_j, B_j), is a proven lower bound on
+W_c; its one-dimensional parts are exact, by sorting, and hardly biased.
 """
 
 from __future__ import annotations

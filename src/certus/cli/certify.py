@@ -338,7 +338,7 @@ def _certify_deterministic(
             raise WriteError(f"{error} {kept()}") from None
     if not drawn:
         remove_files(folder, [_PICTURE])
-    cache.forget()
+    cache.clear()
     if as_json:
         print_json(content)
     else:
@@ -389,7 +389,7 @@ def _certify_smoothed(
             raise WriteError(f"{error} {kept()}") from None
     if not drawn:
         remove_files(folder, [_SMOOTHED_PICTURE])
-    cache.forget()
+    cache.clear()
     if as_json:
         print_json(certificate.as_json())
     else:
@@ -502,7 +502,7 @@ def compute(trained: LoadedRun, settings: CertifySettings, cache: DualValueCache
         except ContradictionError as reason:
             if cache is None or not resumed:
                 raise
-            cache.forget()
+            cache.clear()
             messages.print(f"{reason} All kept results are computed again.")
             certificate = certify_run(trained, settings, progress=progress)
     return certificate

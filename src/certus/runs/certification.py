@@ -14,7 +14,8 @@ import torch
 import certus
 from certus._progress import ProgressFunction
 from certus.certificates import Certificate, certify
-from certus.certificates.engine import Cache, Progress
+from certus.certificates.cache import DualValueCache
+from certus.certificates.engine import Progress
 from certus.certificates.proven.concentration import INEQUALITIES
 from certus.costs import LabelCost
 from certus.data import Subset, choose_rows
@@ -28,7 +29,7 @@ from certus.runs.files import serialize
 from certus.runs.loaded_run import LoadedRun, check_holdout, named_split
 from certus.smoothing._certify import ENOUGH, certify_smoothed
 from certus.smoothing.certificate import SmoothedCertificate
-from certus.smoothing.sampling import Draws
+from certus.smoothing.sampling import PredictionCache
 from certus.storage.files import check_types, code_digest
 from certus.storage.tensors import digest
 from certus.training.metrics import balancing_weights
@@ -137,7 +138,7 @@ def certify_run(
     trained: LoadedRun,
     settings: CertifySettings,
     *,
-    cache: Cache | None = None,
+    cache: DualValueCache | None = None,
     progress: Progress | None = None,
 ) -> Certificate:
     """Certify a run with the cost of its training, and in its domain unless ``unbounded``. The loss is
@@ -226,7 +227,7 @@ def certify_smoothed_run(
     settings: CertifySettings,
     noisy: SmoothingSettings,
     progress: ProgressFunction | None = None,
-    cache: Draws | None = None,
+    cache: PredictionCache | None = None,
 ) -> SmoothedCertificate:
     """Certify a run by randomised smoothing. At most 1,000 random calibration rows choose the design,
     unless they are certified themselves."""

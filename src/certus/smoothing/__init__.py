@@ -6,8 +6,10 @@ docs/smoothing.md derives them.
 from certus.smoothing._certify import certify_smoothed
 from certus.smoothing.certificate import Quantity, SmoothedBracket, SmoothedCertificate
 from certus.smoothing.deployment import Radius, Smoothed
+from certus.smoothing.sampling import PredictionCache
 
 __all__ = [
+    "PredictionCache",
     "Quantity",
     "Radius",
     "Smoothed",

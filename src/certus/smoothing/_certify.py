@@ -48,9 +48,9 @@ from certus.smoothing.sampling import (
     CERTIFIED,
     FRESH,
     ClippedLoss,
-    Draws,
     Noise,
     NoisyPredictions,
+    PredictionCache,
     noisy_batches,
     predict_noisy,
 )
@@ -83,7 +83,7 @@ def certify_smoothed(
     label_cost: LabelCost | None = None,
     seed: int = 0,
     attack_steps: int = 8,
-    cache: Draws | None = None,
+    cache: PredictionCache | None = None,
     progress: bool | Callable[[float], None] | None = None,
 ) -> SmoothedCertificate:
     """Bracket the error rate of a model with Gaussian noise on its inputs, within transport cost ρ.

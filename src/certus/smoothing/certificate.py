@@ -5,10 +5,9 @@ once,
 
     sup {E_P v(h) : W_c(P, P₀) ≤ ρ} ≤ min_{γ ∈ Γ} γρ + U_γ,
 
-v the rule that is counted, and U_γ a bound on the mean of c_K, c the coefficients of γ (``coefficients``),
-all of them together with probability 1 − δ (``leading``). From below stand moves that
-were found, measured at fresh noise: see ``Population`` for how a move of mean cost U and mean value L
-answers at ρ.
+v the voting rule, and U_γ a bound on the mean of c_K, c the coefficients of γ (``coefficients``), all of them
+together with probability 1 − δ (``confidence``). From below stand moves that were found, measured at fresh
+noise; ``Population`` has the bound at ρ of a move of mean cost U and mean value L.
 """
 
 from __future__ import annotations

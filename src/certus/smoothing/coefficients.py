@@ -1,28 +1,22 @@
-"""Coefficients c_0 ≤ … ≤ c_m whose mean bounds the worst case, and the linear program behind them.
-
-The linear program that proposes coefficients.
-
-Among nondecreasing c, c_k = Σ_{j ≤ k} d_j with d ≥ 0, it takes those of least mean under a guess of how
-errors are spread, subject to p ≥ F on a grid:
-
-    minimise Σ_j d_j P(K ≥ j)   subject to   Σ_j d_j P(Bin(m, h_i) ≥ j) ≥ F(h_i),   d ≥ 0.
-
-Points between which p falls short join the grid. Nothing here is trusted: ``coefficients.lifted`` proves, and
-the mean is bounded from samples that the guess never saw. For many draws c may rise only at some k.
-
-Numbers c_0 ≤ … ≤ c_m whose mean over the errors of m draws is at least F, whatever h is.
+"""Coefficients c_0 ≤ … ≤ c_m whose mean bounds the worst case, and the linear program that proposes them.
 
 Of m noisy copies of a sample, K ~ Bin(m, h) err. If
 
     p(h) = Σ_k c_k P(Bin(m, h) = k) ≥ F(h)       for all h in [0, 1],
 
 then E[c_K | x] ≥ F(h(x)): the mean of c_K over independent samples has an expectation of at least E F(h),
-though no h was ever known. For a loss f in [0, 1] at each copy, Σ_k c_k P(PB(f₁ … f_m) = k) has the same
-expectation as c_K, PB being the number of successes in m independent trials with these chances, and less
-variance.
+without h being known. For a loss f in [0, 1] at each copy, Σ_k c_k P(PB(f₁ … f_m) = k) has the same
+expectation as c_K and less variance, PB being the number of successes in m independent trials with these
+probabilities.
 
-Who proposes c does not matter: ``lifted`` makes a proof of any. Bin(m, h) grows stochastically with h, so
-that p is nondecreasing if c is, and on a cell between a and b of the scores
+*Proposal.* Among nondecreasing c, c_k = Σ_{j ≤ k} d_j with d ≥ 0, a linear program takes those of least mean
+under a guess of the distribution of errors, subject to p ≥ F on a grid, to which points of the largest
+shortfall are added:
+
+    minimise Σ_j d_j P(K ≥ j)   subject to   Σ_j d_j P(Bin(m, h_i) ≥ j) ≥ F(h_i),   d ≥ 0.
+
+*Proof.* ``lifted`` turns any proposal into valid coefficients. Bin(m, h) grows stochastically with h, so that
+p is nondecreasing if c is, and on a cell between the scores a and b
 
     p(Φ(t)) − F(t) ≥ p(Φ(a)) − F(b).
 

@@ -1,23 +1,16 @@
-"""Confidence bounds on means of counts, with alpha spending over quantities.
+"""Confidence bounds on means of counts, by betting, with alpha spending over the grid of γ.
 
-One bet that carries the others: how δ is split over the grid of γ, before the samples are looked at.
-
-With δ/|Γ| for every γ, each mean pays for all. But the values c^γ_K of neighbouring γ are nearly the same
-numbers. So one γ leads, with most of δ, and for every other a slope β ≥ 0 and a bet on what is left are
-enough:
+The values c_K of n samples are independent, lie between 0 and max c, and have an expectation of at least
+E F_κ(h). Betting bounds their mean for each γ with its share of δ. Equal shares δ/|Γ| are wasteful, since the
+values c^γ_K of neighbouring γ are nearly the same numbers. So one γ leads, with most of δ, and every other γ
+takes a slope β ≥ 0 and a bet on the difference:
 
     E c^γ_K = β E c⁰_K + E (c^γ_K − β c⁰_K) ≤ β U(c⁰_K; δ₀) + U(c^γ_K − β c⁰_K; δ_γ),     δ₀ + Σ δ_γ = δ.
 
-β = 0 is the bet on c^γ_K itself. Which γ leads, how much of δ it has, and the slopes are those that promise
-the least bounds on the calibration samples, by an asymptotic width. They are fixed before the samples are
-looked at, and any choice of them is as true.
-
-From what was observed to bounds on the population: one bet for each γ, none for each sample.
-
-The values c_K of n samples are independent, lie between 0 and max c, and have an expectation of at least
-E F_κ(h). Betting bounds their mean for each γ of the grid with its share of δ, most often through that of the
-leading γ (``leading``); a sum of rounding slacks is added. From below, what was measured at one draw of each
-of m copies has a mean between 0 and 1 whose expectation is h.
+β = 0 is the bet on c^γ_K itself. The leading γ, its share and the slopes are those with the least predicted
+bounds on the calibration samples, by an asymptotic width. They are fixed before the samples are seen, and
+any choice of them is valid. From below, the mean measured at m noisy copies lies between 0 and 1 and has the
+expectation h.
 """
 
 from __future__ import annotations

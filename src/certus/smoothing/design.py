@@ -1,8 +1,8 @@
-"""What is fixed before the samples are looked at: a grid of γ, coefficients for each, and how δ is split.
+"""Design of a smoothed certificate: the grid of γ, the coefficients of each γ, and its share of δ.
 
-All come from a few calibration samples that the certificate is not about. With their errors K of m draws,
-and ĥ = (K + ½)/(m + 1) in place of h, the plug-in bound κρ/σ² + mean F_κ(Φ⁻¹(ĥ)) says which κ will matter
-for the ρ asked for. A bad guess costs tightness and nothing else.
+All of it is fixed before the certified samples are seen, from a few calibration samples. With their errors K
+of m draws, and ĥ = (K + ½)/(m + 1) in place of h, the plug-in bound κρ/σ² + mean F_κ(Φ⁻¹(ĥ)) tells which κ
+matter for the requested ρ. A bad guess loosens the bounds, and never invalidates them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where a noisy model is worse, near each sample: the attained side of certificates by smoothing.
+"""Lower bounds of smoothed certificates: paths to points near each sample where the noisy model errs more.
 
 From x₀ a path goes outwards, one radius after the other, always against the model as it is with the same few
 draws of noise. A torch module gives gradients of its loss. Any other model is searched by its answers alone:
@@ -7,7 +7,7 @@ do, the path heads for the nearest calibration sample of another label.
 
 For each γ the point of the path with the best estimate of v(h) − γc is the sample's move. It depends on the
 sample, its own noise and what was fixed beforehand, and on nothing else: so moves of independent samples are
-independent. What they attain is measured at fresh noise, by whoever called.
+independent. What they attain is measured by the caller, at fresh noise.
 """
 
 from __future__ import annotations

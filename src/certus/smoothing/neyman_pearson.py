@@ -1,4 +1,4 @@
-"""How bad it can get near a sample, from how bad it is there.
+"""The Neyman–Pearson bound on the failure probability near a sample.
 
 Let h(x) be the probability that a model errs at x + σZ, Z standard normal, or the mean of any loss in [0, 1].
 Then Φ⁻¹∘h rises by at most ‖x' − x‖/σ (Neyman and Pearson). With a = Φ⁻¹(h(x)), κ = γσ² and a rule v, the

@@ -1,4 +1,4 @@
-"""Any model at all, as a function from inputs to labels or scores.
+"""Models of any kind as functions from inputs to labels or scores.
 
 A torch module is taken in eval mode: batch statistics would tie the copies of a sample together. An estimator
 is given rows of numbers; its labels are those of ``predict``, its scores those of ``predict_proba``, and the

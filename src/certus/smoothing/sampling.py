@@ -1,28 +1,19 @@
-"""Gaussian noise, predictions at noisy copies of samples, and their cache.
+"""Gaussian noise, the predictions at noisy copies of samples, and their cache.
 
-Gaussian noise in the geometry of a transport cost, the same whenever it is drawn again.
+For c = (x − x₀)ᵀA(x − x₀) the noise has the covariance σ²A⁻¹: in the coordinates A^{½}x, cost and noise are
+those of squared L2. Under a mask there is noise in the free coordinates only, and A is their block.
 
-For c = (x − x₀)ᵀA(x − x₀) the noise has the covariance σ²A⁻¹: in the coordinates A^{½}x cost and noise are
-those of squared L2. Under a mask it is in the free coordinates alone, where the block of A takes the part of
-A.
+Noise is a function of (seed, stream, sample): Philox 4x64-10 with the key (seed, stream), and a counter that
+starts at the sample's number. So every sample has noise of its own, whatever the batches and threads. Noise
+shared by all samples would make them dependent, and the confidence false.
 
-What is drawn is a function of (seed, stream, sample): Philox 4x64-10 with the key (seed, stream), and a
-counter that starts at the sample's number. So every sample has noise of its own, whatever the batches and
-threads. Noise shared by all samples would make them dependent, and the confidence false.
-
-What a model says at noisy copies of samples, counted while they stream by.
-
-What a model said at noisy copies, kept a portion of the samples at a time.
-
-A portion is bound to its noise, by seed and stream, and to its samples, by their digest: points that moved
-otherwise than when it was written are asked about again.
+Cached predictions are bound to their noise, by seed and stream, and to their samples, by a digest.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -145,16 +136,6 @@ class NoisyPredictions:
         return vote_labels(self.labels, rule) != targets
 
 
-class Draws(Protocol):
-    """Where portions are kept."""
-
-    def load(
-        self, stream: int, first: int, data: Samples, like: dict[str, Tensor]
-    ) -> dict[str, Tensor] | None: ...
-
-    def save(self, stream: int, first: int, data: Samples, tensors: dict[str, Tensor]) -> None: ...
-
-
 def predict_noisy(
     predictor: Predictor,
     data: Samples,
@@ -165,7 +146,7 @@ def predict_noisy(
     stream: int,
     loss: ClippedLoss | None = None,
     progress: Advance | None = None,
-    cache: Draws | None = None,
+    cache: PredictionCache | None = None,
 ) -> NoisyPredictions:
     """Draw the copies of every sample, ask the model, and keep labels and losses.
 

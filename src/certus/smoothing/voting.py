@@ -1,6 +1,6 @@
-"""What is counted as a failure of a noisy model: one draw that errs, or a vote of several that is lost.
+"""Failures of a noisy model: one draw that errs, or a vote of several draws that fails.
 
-Let h be the probability that the model errs at x + noise. A rule of M draws is lost when at least t of them
+Let h be the probability that the model errs at x + noise. A vote of M draws fails when at least t of them
 err, which has the probability v(h) = P(Bin(M, h) ≥ t), nondecreasing in h:
 
 | | M | t |
