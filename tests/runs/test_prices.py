@@ -62,7 +62,7 @@ def test_a_run_with_prices_against_brute_force(people: Path) -> None:
     kept = json.loads((people / "run/run.json").read_text())["settings"]
     assert kept["feature_cost"] == "town=0.3,age=inf,rate=2"
     trained = library.load_run(people / "run")
-    assert trained.data.units.endswith("at the prices town=0.3,age=inf,rate=2")
+    assert trained.data.units.endswith("at the feature costs town=0.3,age=inf,rate=2")
     rows = trained.data.test[:4]
     found = certify(
         trained.loss.model,

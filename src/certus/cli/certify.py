@@ -62,7 +62,7 @@ _PANELS = _SAMPLES, _BOUNDS, _SMOOTHING, _OUTPUT = (
     "Samples and distance",
     "Bounds",
     "Randomised smoothing",
-    "Output",
+    "Run and output",
 )
 _UNUSED_WITH_SMOOTHING = (
     *(
@@ -155,7 +155,7 @@ _UNUSED_WITH_SMOOTHING = (
     type=float,
     multiple=True,
     panel=_BOUNDS,
-    show_default="chosen",
+    show_default="a grid that is chosen",
     help="Value of the dual variable gamma; may be repeated.",
 )
 @option(

@@ -348,19 +348,19 @@ class AttackOptions:
     ] = None
     seed: Annotated[int, CommandOption("Seed of the drawn samples and of random restarts.", "Samples")] = 0
     plot: Annotated[
-        Path | None, CommandOption("Picture of the sweep to write (.png, .svg or .pdf).", "Output")
+        Path | None, CommandOption("Picture of the sweep to write (.png, .svg or .pdf).", "Run and output")
     ] = None
     output: Annotated[
         Path | None,
         CommandOption(
             "File to write: LaTeX (.tex) or CSV (.csv) of the rows, otherwise JSON of everything.",
-            "Output",
+            "Run and output",
             flags=("--output", "-o"),
         ),
     ] = None
 
 
-ATTACK_PANELS = ("Attack", "Samples", "Output")
+ATTACK_PANELS = ("Attack", "Samples", "Run and output")
 
 
 # --- Options without effect ---------------------------------------------------------------------------

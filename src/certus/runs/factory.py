@@ -101,7 +101,7 @@ def priced_cost(data: SplitDataset, prices: Mapping[str, float]) -> Cost:
             free[columns] = False
         else:
             weights[columns] *= price
-    require(bool(free.any()), "price", "leave at least one feature free to move", dict(prices))
+    require(bool(free.any()), "feature_cost", "leave at least one feature free to move", dict(prices))
     plain = data.weights is None and bool((weights == 1).all())
     cost: Cost = SquaredL2() if plain else WeightedL2(weights)
     return cost if bool(free.all()) else Masked(cost, free)
