@@ -172,13 +172,13 @@ def test_settings_that_were_changed_are_found(small: Small) -> None:
         "rho": [settings["rho"][0] * 1.001, settings["rho"][1]],
         "confidence": 0.91,
         "clip": 2.0,
-        "predicted": True,
+        "own_labels": True,
         "label_price": settings["rho"][0],
         "inequality": "hoeffding",
         "seed": 1,
         "gammas": [honest["aggregates"][0]["gamma"], honest["aggregates"][1]["gamma"]],
-        "balls": 0,
-        "refine": 0,
+        "local_radii": 0,
+        "gamma_rounds": 0,
         "attack_steps": 0,
         "samples": 6,
         "split": "calibration",
@@ -186,7 +186,7 @@ def test_settings_that_were_changed_are_found(small: Small) -> None:
     for name, value in others.items():
         assert value != settings[name], name
         content = changed(honest, ("about", "settings", name), value)
-        if name == "predicted":  # the file says whose labels they are, and is not even read
+        if name == "own_labels":  # the file says whose labels they are, and is not even read
             assert small.found(content) != []
             continue
         forged = small.file.with_name("forged.json")
