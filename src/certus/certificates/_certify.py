@@ -269,11 +269,11 @@ def certify(
         )
         engine.progress = work.advance
         levels = engine.levels(grid_gammas)
-        known, found = engine.samples, None
+        known, attained_cost = engine.samples, None
         if known.wrong is not None:
             searched = [engine.nearest()] if attack_steps > 0 else []
             costs = [level.attained_error_cost for level in levels]
-            found = least_error_cost(problem, known.wrong, [*costs, *searched])
+            attained_cost = least_error_cost(problem, known.wrong, [*costs, *searched])
         floor = known.proven_error_cost
         start = known.start if clip is None else known.start.clamp_max(clip)
         population = None
@@ -283,7 +283,7 @@ def certify(
                 Population.of(
                     levels,
                     start,
-                    None if floor is None or found is None else (floor, found),
+                    None if floor is None or attained_cost is None else (floor, attained_cost),
                     confidence=confidence,
                     clip=ceiling,
                     inequality=inequality or "betting",
@@ -302,8 +302,8 @@ def certify(
             proven_error_cost=floor,
             # With γ that were added after seeing the sample: for it alone, never for the population.
             attained_error_cost=None
-            if found is None
-            else torch.stack([found, *(level.attained_error_cost for level in levels)]).amin(0),
+            if attained_cost is None
+            else torch.stack([attained_cost, *(level.attained_error_cost for level in levels)]).amin(0),
             population=population,
             samples=len(portions),
             classes=problem.classes,
@@ -411,11 +411,11 @@ def _attacked(engine: Engine, certificate: Certificate) -> Certificate:
         if widths[rho] <= _CLOSED:
             break
         push, errors = engine.push(rho)
-        better, found = push.loss > certificate.lower(rho), certificate.attained_error_cost
+        better, attained_cost = push.loss > certificate.lower(rho), certificate.attained_error_cost
         certificate = replace(
             certificate,
             attacks=(*certificate.attacks, push),
-            attained_error_cost=None if found is None else torch.minimum(found, errors),
+            attained_error_cost=None if attained_cost is None else torch.minimum(attained_cost, errors),
         )
         if not better:
             break

@@ -74,13 +74,13 @@ def check_certificate(certificate: Certificate) -> None:
 
 
 def _check_errors(certificate: Certificate) -> None:
-    floor, found = certificate.proven_error_cost, certificate.attained_error_cost
-    if floor is None or found is None:
+    floor, attained = certificate.proven_error_cost, certificate.attained_error_cost
+    if floor is None or attained is None:
         return
-    sample = _first(~(found >= floor))
+    sample = _first(~(attained >= floor))
     if sample is not None:
         raise contradiction(
-            f"at sample {sample} an error was found at the cost {float(found[sample])!r}, "
+            f"at sample {sample} an error was found at the cost {float(attained[sample])!r}, "
             f"but none costs less than {float(floor[sample])!r}",
             ("its certified radius",),
             certificate.assumptions,
@@ -148,10 +148,10 @@ def check_observed(certificate: Certificate, rho: float, loss: float, error: flo
     """Raise if other data, which are within ρ of those that were certified, do worse than any may."""
     bracket = certificate.bracket(rho)
     pairs = (("a loss", loss, bracket.loss_high), ("an error rate", error, bracket.error_high))
-    for what, found, most in pairs:
-        if found is not None and most is not None and not found <= most:
+    for what, value, most in pairs:
+        if value is not None and most is not None and not value <= most:
             raise contradiction(
-                f"{name}, within rho = {rho:.6g}, has {what} of {found!r}; the worst has at most {most!r}",
+                f"{name}, within rho = {rho:.6g}, has {what} of {value!r}; the worst has at most {most!r}",
                 _rules(bracket.rules),
                 certificate.assumptions,
             )

@@ -265,6 +265,6 @@ def _repeatable(source: SampleStream) -> Iterator[Samples]:
 
 
 def _digest(portion: Problem) -> bytes:
-    found = hashlib.sha256(portion.inputs.numpy().tobytes())
-    found.update(portion.targets.numpy().tobytes())
-    return found.digest()
+    hasher = hashlib.sha256(portion.inputs.numpy().tobytes())
+    hasher.update(portion.targets.numpy().tobytes())
+    return hasher.digest()

@@ -52,17 +52,17 @@ def differences(first: Any, second: Any, path: str = "") -> list[str]:
             for name in sorted(first.keys() ^ second.keys())
         ]
         return missing + [
-            found
+            difference
             for name in sorted(first.keys() & second.keys())
-            for found in differences(first[name], second[name], f"{path}.{name}")
+            for difference in differences(first[name], second[name], f"{path}.{name}")
         ]
     if isinstance(first, list) and isinstance(second, list):
         if len(first) != len(second):
             return [f"{path.removeprefix('.')}: {len(first)} entries, now {len(second)}"]
         return [
-            found
+            difference
             for index, (a, b) in enumerate(zip(first, second, strict=True))
-            for found in differences(a, b, f"{path}[{index}]")
+            for difference in differences(a, b, f"{path}[{index}]")
         ]
     return [] if _same(first, second) else [f"{path.removeprefix('.')}: {first}, now {second}"]
 
@@ -214,8 +214,8 @@ class TensorCache:
 
     @property
     def _key(self) -> str:
-        asked = [code_digest(), certus.__version__, torch.__version__, self.question]
-        return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
+        parts = [code_digest(), certus.__version__, torch.__version__, self.question]
+        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
     def _note(self, about: dict[str, object]) -> dict[str, object]:
         return {"question": self._key, "code_digest": code_digest(), **about}

@@ -65,12 +65,12 @@ def bracket_category_changes(
 def _with_each_value(inputs: Tensor, places: tuple[int, ...]) -> list[Tensor]:
     """(n, features) all rows with one value of the category, for each of them, and with an unknown one."""
     values = torch.cat([torch.eye(len(places)), torch.zeros(1, len(places))]).to(inputs)
-    found = []
+    variants = []
     for value in values:
         rows = inputs.clone()
         rows[:, list(places)] = value
-        found.append(rows)
-    return found
+        variants.append(rows)
+    return variants
 
 
 def _raised_loss(problem: Problem, points: Tensor) -> Tensor:

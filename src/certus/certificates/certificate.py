@@ -82,7 +82,7 @@ def accuracy_bracket(certificate: Certificate, epsilon: float) -> AccuracyBracke
         raise UnsupportedError("A regression has no certified accuracy: without classes there are no errors.")
     # Without a proof nothing is certified.
     certified = 0 if certificate.proven_error_cost is None else _beyond(certificate.proven_error_cost, price)
-    found = AccuracyBracket(
+    bracket = AccuracyBracket(
         epsilon, certified / count, _unmoved(certificate.attained_error_cost, price) / count
     )
     people = certificate.population
@@ -92,17 +92,17 @@ def accuracy_bracket(certificate: Certificate, epsilon: float) -> AccuracyBracke
         assert people.attained_error_cost is not None
         # Only searches that were fixed beforehand count.
         left, failure = _unmoved(people.attained_error_cost, price), (1 - people.confidence) / 2
-        found = AccuracyBracket(
+        bracket = AccuracyBracket(
             epsilon,
-            found.certified,
-            found.attacked,
+            bracket.certified,
+            bracket.attacked,
             max(0.0, certified / count - up(people.error_margin, SOME) - slack(count)),
             min(1.0, left / count + up(people.error_margin_low, SOME) + slack(count)),
             clopper_pearson(certified, count, failure),
             1 - clopper_pearson(count - left, count, failure),
         )
-    check_accuracy(certificate, found)
-    return found
+    check_accuracy(certificate, bracket)
+    return bracket
 
 
 def _beyond(floor: Tensor, price: float) -> int:
@@ -110,9 +110,9 @@ def _beyond(floor: Tensor, price: float) -> int:
     return int((floor > up(price, SOME)).sum())
 
 
-def _unmoved(found: Tensor, price: float) -> int:
+def _unmoved(attained_cost: Tensor, price: float) -> int:
     """How many were not found to be misled at this cost."""
-    return int((~(found <= down(price, SOME))).sum())
+    return int((~(attained_cost <= down(price, SOME))).sum())
 
 
 _NO_LINE = DualAggregate(math.nan, math.inf, 0.0, 0.0, {})
@@ -272,7 +272,7 @@ class Certificate(Renderable):
         """All of it at one ρ; raises ``ContradictionError`` where an attained side exceeds a proven one."""
         high, line = self._best(checked_rho(rho))
         error_high, people = self.error_bound(rho), self.population
-        found = Bracket(
+        bracket = Bracket(
             rho=rho,
             distance=math.sqrt(rho / self.unit_cost),
             loss_low=self.lower(rho),
@@ -287,8 +287,8 @@ class Certificate(Renderable):
             population_error_low=None if people is None else people.error_low(rho),
             population_error=None if people is None else people.error(rho, error_high),
         )
-        check_bracket(self, found)
-        return found
+        check_bracket(self, bracket)
+        return bracket
 
     def curve(self, rhos: Sequence[float] | None = None) -> list[Bracket]:
         """Brackets at several ρ; at those asked for by default."""

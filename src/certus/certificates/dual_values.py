@@ -77,14 +77,14 @@ def solve_gamma(
         proposal = Proposal.at(problem, gamma, climb(problem, gamma, ascent))
         rules = bounds_by_rule(around, proposal)
         bound, rule = torch.stack([rules[rule] for rule in Rule]).min(0)
-        found = _attained(around, proposal)
+        moved = _attained(around, proposal)
         if problem.encoding is not None:
-            found = _attained_rows(problem, gamma, ascent, found)
-        loss = found.losses
+            moved = _attained_rows(problem, gamma, ascent, moved)
+        loss = moved.losses
         if clip is not None:
             bound, loss = bound.clamp_max(clip), loss.clamp_max(clip)
-        errors = attained_error_cost(problem, found.points)
-        return DualValues(gamma, bound, rule, found.costs, loss, errors), found.points
+        errors = attained_error_cost(problem, moved.points)
+        return DualValues(gamma, bound, rule, moved.costs, loss, errors), moved.points
 
 
 def climb(problem: Problem, gamma: float, ascent: Maximizer) -> Tensor:

@@ -113,7 +113,7 @@ class Engine:
     def levels(self, gammas: Sequence[float]) -> list[DualValues]:
         """φ̄_γ and T̂_γ of all samples at some γ, in one reading: none contradicts what is known from other
         γ."""
-        found = [DualValues.blank(gamma, len(self.portions)) for gamma in gammas]
+        levels = [DualValues.blank(gamma, len(self.portions)) for gamma in gammas]
         first = 0
         for number, here in enumerate(self._local_bounds()):
             if len(self._known) == number:
@@ -122,24 +122,24 @@ class Engine:
                 self._advance(LOOK * len(here.problem) * self.labels)
             index = slice(first, first + len(here.problem))
             others = [level[index] for level in self._levels]
-            for whole in found:
+            for whole in levels:
                 whole.fill(index, self._level(whole.gamma, number, here, others, first))
                 others.append(whole[index])
             first = index.stop
-        self._levels += found
-        return found
+        self._levels += levels
+        return levels
 
     def _local_bounds(self) -> Iterator[LocalBounds | LocalBoundsByLabel]:
         """One after the other; those of the first portions stay."""
         for number, portion in enumerate(self.portions):
             # A portion that is looked at again is no part of the plan.
-            told = None if number < len(self._known) else self.progress
+            progress = None if number < len(self._known) else self.progress
             fresh: LocalBounds | LocalBoundsByLabel = LocalBounds(
-                portion, self.grid, self.clip, self.ascent, (), told
+                portion, self.grid, self.clip, self.ascent, (), progress
             )
             if self.class_weights is not None:
                 fresh = LocalBoundsByLabel(
-                    portion, self.grid, self.clip, self.class_weights, self.ascent, told
+                    portion, self.grid, self.clip, self.class_weights, self.ascent, progress
                 )
             if number < HELD:
                 fresh = self._held.setdefault(number, fresh)
@@ -215,11 +215,11 @@ class Engine:
         """An attack within cost ρ of every sample, and (n,) the costs of errors found on the way."""
         costs, losses, errors = [], [], []
         for portion in self.portions:
-            found = attack_balls(portion, rho, self.attack_steps)
-            costs.append(found.costs)
-            losses.append(self._counted(found.losses, portion))
+            moved = attack_balls(portion, rho, self.attack_steps)
+            costs.append(moved.costs)
+            losses.append(self._counted(moved.losses, portion))
             with torch.no_grad():
-                errors.append(attained_error_cost(portion, found.points))
+                errors.append(attained_error_cost(portion, moved.points))
             self._advance(PUSH * len(portion))
         for level in self._levels:
             origin = "an attack in balls"

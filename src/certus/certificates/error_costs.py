@@ -177,11 +177,11 @@ def _swapped(problem: Problem) -> list[Tensor]:
         wrong = surely_wrong(problem, rows, problem.targets)
         return torch.where(wrong, -raised_cost(problem, rows), -math.inf)
 
-    found = [
+    candidates = [
         best_category_change(encoding, problem.inputs, worth, problem.cost, problem.domain)
         for worth in (cheap, ahead)
     ]
-    return [rows for rows in found if not torch.equal(rows, problem.inputs)]
+    return [rows for rows in candidates if not torch.equal(rows, problem.inputs)]
 
 
 def _nearest_points(problem: Problem, farthest: float, steps: int) -> Tensor:

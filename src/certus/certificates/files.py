@@ -338,8 +338,8 @@ def sample_table(certificate: Certificate) -> str:
 
 def _found_table(certificate: Certificate) -> str:
     """CSV without a proof: how far each sample is from an error that was found."""
-    found = certificate.attained_error_cost
-    distances = [] if found is None else error_distance(found, certificate.unit_cost).tolist()
+    attained = certificate.attained_error_cost
+    distances = [] if attained is None else error_distance(attained, certificate.unit_cost).tolist()
     rows = [f"{index},{distance}" for index, distance in enumerate(distances)]
     return "\n".join(["sample,attained_error_distance", *rows, ""])
 

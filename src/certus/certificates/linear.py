@@ -295,9 +295,9 @@ class _Straight:
         points = self.transported(gamma).inputs
         costs = up(self.cost.value(points, self.inputs), self.rounding)
         level, error, _, _ = self.score.levels(points, self.targets)
-        found = loss.lowered(level - error)
+        below = loss.lowered(level - error)
         return DualAggregate(
-            gamma, mean_up(above, weights), mean_up(costs, weights), mean_down(found, weights), {"exact": 1.0}
+            gamma, mean_up(above, weights), mean_up(costs, weights), mean_down(below, weights), {"exact": 1.0}
         )
 
     def gammas(self, rho: float, weights: Tensor | None) -> tuple[float, ...]:
@@ -327,7 +327,7 @@ class _Straight:
         gammas = {gamma for rho in wanted for gamma in self.gammas(rho, weights)}
         lines = tuple(self.line(gamma, weights) for gamma in sorted(gammas, reverse=True))
         loss = self.score.loss
-        found = Certificate(
+        certificate = Certificate(
             rhos=rhos,
             aggregates=lines,
             attacks=(),
@@ -348,9 +348,9 @@ class _Straight:
             weights=weights,
             source=self,
         )
-        found.curve()  # which raises where a bracket contradicts itself
-        found.accuracies()
-        return found
+        certificate.curve()  # which raises where a bracket contradicts itself
+        certificate.accuracies()
+        return certificate
 
     def _error_costs(self, *, proven: bool) -> Tensor | None:
         """(n,) (margin/α)²: at least, or at which an error is certain to be found."""
@@ -361,9 +361,9 @@ class _Straight:
             room = (self.margin - self.error).clamp_min(0)
             return torch.where(room > 0, down((room / max(most, TINY)) ** 2, SOME), 0.0)
         room = self.margin + 2 * self.error
-        found = up((room.clamp_min(0) / max(least, TINY)) ** 2, SOME)
-        found = found if least > 0 else torch.full_like(room, math.inf)
-        return torch.where(self.margin + self.error < 0, 0.0, found)
+        costs = up((room.clamp_min(0) / max(least, TINY)) ** 2, SOME)
+        costs = costs if least > 0 else torch.full_like(room, math.inf)
+        return torch.where(self.margin + self.error < 0, 0.0, costs)
 
     def transported(self, gamma: float | None) -> Samples:
         """The samples moved by γ, or as they are."""
@@ -382,10 +382,8 @@ class _Straight:
     def evaluate(self, data: Samples) -> tuple[float, float | None]:
         """Of other samples as they are: mean loss, rounded down, and share of errors beyond doubt."""
         other = _Straight.at(self.score, data.inputs.double(), data.targets, self.cost)
-        found = mean_down(other.score.loss.lowered(other.level - other.error))
-        return found, None if other.margin is None else float(
-            (other.margin + other.error < 0).double().mean()
-        )
+        loss = mean_down(other.score.loss.lowered(other.level - other.error))
+        return loss, None if other.margin is None else float((other.margin + other.error < 0).double().mean())
 
 
 def _direction(slope: Tensor, inputs: Tensor, cost: Cost) -> Tensor:

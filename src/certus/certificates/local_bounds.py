@@ -166,10 +166,10 @@ class LocalBounds:
 def checked_class_weights(weights: object, classes: int | None) -> Tensor:
     """(classes,) as float64."""
     require(classes is not None, "class_weights", "be left out for regression", weights)
-    found = require_numbers("class_weights", weights)
+    numbers = require_numbers("class_weights", weights)
     rule = f"be {classes} numbers, one for each class"
-    require(len(found) == classes, "class_weights", rule, f"{len(found)} of them")
-    return torch.tensor(found, dtype=torch.float64)
+    require(len(numbers) == classes, "class_weights", rule, f"{len(numbers)} of them")
+    return torch.tensor(numbers, dtype=torch.float64)
 
 
 def weighted_losses(losses: Tensor, targets: Tensor, weights: Tensor | None) -> Tensor:
@@ -196,14 +196,14 @@ class LocalBoundsByLabel:
     @cached_property
     def _groups(self) -> list[tuple[Tensor, LocalBounds]]:
         """For each label that there is: where its samples are, and what is around them."""
-        found = []
+        groups = []
         for label in self.problem.targets.unique().tolist():
             index = (self.problem.targets == label).nonzero().flatten()
             scales = tuple(self.weights.roll(-label).tolist())
             few = self.problem.select(index)
             part = LocalBounds(few, self.grid, self.clip, self.ascent, scales, self.advance)
-            found.append((index, part))
-        return found
+            groups.append((index, part))
+        return groups
 
     @cached_property
     def probe(self) -> tuple[Tensor, LocalBoundsByLabel]:
@@ -222,11 +222,11 @@ class LocalBoundsByLabel:
 
     def level(self, gamma: float) -> tuple[DualValues, Samples]:
         """w·φ̄_{γ/w}, and the points reached."""
-        found = [part.level(gamma) for _, part in self._groups]
-        joined, back = DualValues.joined([level for level, _ in found]), self._order
+        pairs = [part.level(gamma) for _, part in self._groups]
+        joined, back = DualValues.joined([level for level, _ in pairs]), self._order
         level = DualValues(gamma, **{name: getattr(joined, name)[back] for name in PER_SAMPLE})
-        inputs = torch.cat([points.inputs for _, points in found])[back]
-        return level, Samples(inputs, torch.cat([points.targets for _, points in found])[back])
+        inputs = torch.cat([points.inputs for _, points in pairs])[back]
+        return level, Samples(inputs, torch.cat([points.targets for _, points in pairs])[back])
 
     @property
     def _order(self) -> Tensor:

@@ -48,9 +48,9 @@ def best_category_change(
         allowed = torch.isfinite(cost.value(other, rows)) & domain.contains(other)
         if not allowed.any():
             continue
-        found = torch.where(allowed, worth(other), -math.inf)
-        best = torch.where(per_sample(found > height, best), other, best)
-        height = torch.maximum(found, height)
+        values = torch.where(allowed, worth(other), -math.inf)
+        best = torch.where(per_sample(values > height, best), other, best)
+        height = torch.maximum(values, height)
     return best
 
 
@@ -85,9 +85,9 @@ def transport_rows(
             if free is not None:
                 candidates.append(settle_rows(encoding, climb(base, free), base, domain))
             for rows in candidates:
-                found = worth(rows)
-                best = torch.where(per_sample(found > height, best), rows, best)
-                height = torch.maximum(found, height)
+                values = worth(rows)
+                best = torch.where(per_sample(values > height, best), rows, best)
+                height = torch.maximum(values, height)
         return best
 
 
@@ -121,16 +121,16 @@ def attack_balls(problem: Problem, rho: float, steps: int) -> MovedPoints:
     if nothing better was found."""
     with torch.no_grad():
         start = loss_lower_bound(problem, problem.inputs)
-        found = MovedPoints(problem.inputs, torch.zeros_like(start), start)
+        best = MovedPoints(problem.inputs, torch.zeros_like(start), start)
         for points in _pushes(problem, rho, steps):
             costs, losses = raised_cost(problem, points), loss_lower_bound(problem, points)
-            better = (losses > found.losses) & (costs <= rho)
-            found = MovedPoints(
-                torch.where(per_sample(better, points), points, found.points),
-                torch.where(better, costs, found.costs),
-                torch.where(better, losses, found.losses),
+            better = (losses > best.losses) & (costs <= rho)
+            best = MovedPoints(
+                torch.where(per_sample(better, points), points, best.points),
+                torch.where(better, costs, best.costs),
+                torch.where(better, losses, best.losses),
             )
-        return found
+        return best
 
 
 def _pushes(problem: Problem, rho: float, steps: int) -> Iterator[Tensor]:

@@ -128,13 +128,13 @@ class Population:
         )
         if errors is None:
             return people
-        floor, found = errors
+        floor, attained = errors
         return replace(
             people,
             error_means=error_means(floor[order], error_gammas(rhos, count), above / 2),
             error_margin=dkw(count, above / 2),
             error_margin_low=dkw(count, below),
-            attained_error_cost=found,
+            attained_error_cost=attained,
         )
 
     def loss(self, rho: float) -> float:
@@ -143,11 +143,11 @@ class Population:
 
     def loss_low(self, rho: float) -> float:
         """Lower bound on the same."""
-        found = [self.clean_loss]
+        losses = [self.clean_loss]
         for move in self.moves.values():
             share = min(1.0, rho / move.cost) if move.cost > 0 else 1.0
-            found.append((1 - share) * self.clean_loss + share * move.loss)
-        return max(0.0, max(found) - SOME)
+            losses.append((1 - share) * self.clean_loss + share * move.loss)
+        return max(0.0, max(losses) - SOME)
 
     def error(self, rho: float, sample: float | None) -> float | None:
         """Upper bound on the worst error rate, also from that of the sample at the same ρ."""
@@ -160,5 +160,5 @@ class Population:
         """Lower bound on the same."""
         if self.attained_error_cost is None or self.error_margin_low is None:
             return None
-        found = worst_error(self.attained_error_cost, [rho])[0]
-        return max(0.0, found - self.error_margin_low - slack(len(self.attained_error_cost)))
+        error = worst_error(self.attained_error_cost, [rho])[0]
+        return max(0.0, error - self.error_margin_low - slack(len(self.attained_error_cost)))

@@ -53,8 +53,8 @@ def touching_points(problem: Problem) -> TangentPoints | None:
     for _ in range(_ROUNDS - 1):
         value, slope = _linearised(problem, sample, rival, move)
         # Where the boundary is curved too much it would jump; half and twice as far are far enough.
-        found = _nearest(len(problem), sample, value, slope, move)
-        near = torch.minimum(torch.maximum(found, near / 2), 2 * near)
+        nearest = _nearest(len(problem), sample, value, slope, move)
+        near = torch.minimum(torch.maximum(nearest, near / 2), 2 * near)
         move = _towards(slope, near[sample])
     return TangentPoints(sample, rival, _points(problem, sample, move))
 

@@ -83,7 +83,7 @@ def estimated_distance(
         return None
     if label_price is None:
         first, second = (replace(part, targets=torch.zeros(len(part.inputs))) for part in (first, second))
-    size, found = min(size, _LARGEST), []
+    size, estimates = min(size, _LARGEST), []
     for turn in range(rounds):
         (a, b), (c, d) = (_equal_halves(part, size, seed + turn) for part in (first, second))
         if min(len(a), len(c)) < 2:  # labels that occur once have no second half
@@ -92,8 +92,8 @@ def estimated_distance(
         def between(one: Samples, other: Samples) -> float:
             return transport_distance(one, other, cost, label_price=label_price, seed=seed).high
 
-        found.append((between(a, c) + between(b, d) - between(a, b) - between(c, d)) / 2)
-    return sum(found) / rounds
+        estimates.append((between(a, c) + between(b, d) - between(a, b) - between(c, d)) / 2)
+    return sum(estimates) / rounds
 
 
 def column_shifts(first: Tensor, second: Tensor, cost: Cost) -> Tensor | None:
