@@ -15,7 +15,7 @@ from studies.study import Scale, Study
 
 _SHOWN = (
     *("model", "optimizer", "learning_rate", "schedule", "batch_size", "label_smoothing", "clip"),
-    *("ascent", "tolerance"),  # of WRM
+    *("maximizer", "tolerance"),  # of WRM
 )
 
 _ADAPTIVE_ASCENT = (

@@ -105,7 +105,7 @@ def other_wrm_parts() -> list[Part]:
         "small": small_budget_network(Scale.PAPER, "wrm"),
         "large": recipe(Scale.PAPER, "wrm", LONGER_EPOCHS, gamma=LARGE_BUDGET),
     }
-    by_paper = {"small": small_budget_wrm(Scale.PAPER) | {"ascent": "paper"}}
+    by_paper = {"small": small_budget_wrm(Scale.PAPER) | {"maximizer": "paper"}}
     parts = [training_part(f"small:network-{BY_PAPER}-0", by_paper["small"], 60.0)]
     for kind, networks in ((LONGER_WRM, longer), (BY_PAPER, by_paper)):
         for name, how in networks.items():

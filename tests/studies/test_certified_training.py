@@ -15,7 +15,7 @@ from studies.study import Outcome, Scale
 from studies.workspace import Workspace, require_inputs
 from tests.pictures import line_of
 
-SMALL = {"model": "certified-mlp:8:logcosh:4", "jitter": 0}
+SMALL = {"model": "certified-mlp:8:logcosh:4", "translate": 0}
 TRIALS = ("clipped 0.05", "clipped 0.10", "unclipped 0.05", "unclipped 0.10")
 
 

@@ -183,7 +183,7 @@ def test_networks_are_trained_as_the_pages_say() -> None:
     told = mnist_training(Scale.PAPER)
     assert {name: getattr(one, name) for name in told} == told | {"label_smoothing": 0.1}
     assert (one.model, one.batch_size, one.clip, one.epochs) == ("mnist-cnn", 256, False, 3)
-    assert (told["ascent"], told["tolerance"], told["learning_rate"]) == ("adaptive", 0.005, 0.001)
+    assert (told["maximizer"], told["tolerance"], told["learning_rate"]) == ("adaptive", 0.005, 0.001)
     assert mnist_training(Scale.QUICK)["batch_size"] == 64
 
 

@@ -283,7 +283,7 @@ def test_all_studies_have_what_a_page_needs() -> None:
             parts = study.parts(scale)
             assert len({part.name for part in parts}) == len(parts) > 0
             assert study.minutes[scale] > 0
-            assert study.training_at(scale).get("ascent", "adaptive") == "adaptive", "which pages explain"
+            assert study.training_at(scale).get("maximizer", "adaptive") == "adaptive", "which pages explain"
     assert {study.name for study in select_studies("all")} | {
         study.name for study in select_studies("beyond")
     } == set(STUDIES)
