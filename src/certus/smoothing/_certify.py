@@ -185,18 +185,18 @@ def certify_smoothed(
         }
         seen = observed(asked.data, draws, CERTIFIED, loss)
         order = random_order(len(asked.data), seed)
-        found = {
+        quantities = {
             name: Quantity(name, 1.0, upper_means(designs, seen, order, above, of_loss=name == "loss"))
             for name, designs in plans.items()
         }
         each = below / (1 + _MOVES)
-        for name, one in found.items():
+        for name, one in quantities.items():
             if name != "ideal_vote":
                 start = mean_low(_badness(name, seen, rule, asked.data.targets), order, each)
-                found[name] = replace(one, start=start)
+                quantities[name] = replace(one, start=start)
         if attacked:
             gammas = {name: spaced([design.gamma for design in plans[name]], _MOVES) for name in plans}
-            more = sum(copies * len(gammas[name]) for name, _, copies in _attacked(found, rule, draws))
+            more = sum(copies * len(gammas[name]) for name, _, copies in _attacked(quantities, rule, draws))
             work.total = work.done + len(asked.data) * ((attack_steps + 1) * walked + more)
             reach = _REACH * math.sqrt(max(rhos))
             most = 1.001 * reach**2
@@ -214,21 +214,21 @@ def certify_smoothed(
                 progress=work.advance,
             )
             stream = FRESH
-            for name, kind, copies in _attacked(found, rule, draws):
+            for name, kind, copies in _attacked(quantities, rule, draws):
                 moves: dict[str, list[Move]] = {}
                 for gamma in gammas[name]:
                     moved, costs = paths.moved(gamma, kind, most)
                     split = Samples(moved, asked.data.targets)
                     fresh = observed(split, copies, stream, loss if name != "vote" else None)
                     stream += 1
-                    for told in (
-                        [name] if name == "vote" else [one for one in ("error", "loss") if one in found]
+                    for quantity in (
+                        [name] if name == "vote" else [one for one in ("error", "loss") if one in quantities]
                     ):
-                        values = _badness(told, fresh, rule, asked.data.targets)
+                        values = _badness(quantity, fresh, rule, asked.data.targets)
                         move = move_of(costs, values, most, order, each)
-                        moves.setdefault(told, []).append(move)
-                for told, several in moves.items():
-                    found[told] = replace(found[told], moves=tuple(several))
+                        moves.setdefault(quantity, []).append(move)
+                for quantity, several in moves.items():
+                    quantities[quantity] = replace(quantities[quantity], moves=tuple(several))
         work.finish()
         return SmoothedCertificate(
             rhos=rhos,
@@ -241,7 +241,7 @@ def certify_smoothed(
             calibrated=len(asked.calibration),
             seed=seed,
             clip=None if loss is None else loss.clip,
-            quantities=tuple(_scaled(one, loss) for one in found.values()),
+            quantities=tuple(_scaled(one, loss) for one in quantities.values()),
             about={},
             repeats=len(asked.data) - len(row_keys(asked.data.inputs, asked.data.targets)),
         )
@@ -362,10 +362,12 @@ def _badness(name: str, observed: NoisyPredictions, rule: VotingRule, targets: T
     return votes.lost(rule, targets).double()
 
 
-def _attacked(found: dict[str, Quantity], rule: VotingRule, draws: int) -> list[tuple[str, VotingRule, int]]:
+def _attacked(
+    quantities: dict[str, Quantity], rule: VotingRule, draws: int
+) -> list[tuple[str, VotingRule, int]]:
     """What moves are looked for: quantity, rule, and copies that measure it. The loss rides along with the
     error."""
-    if "error" not in found:
+    if "error" not in quantities:
         return [("loss", ONE_DRAW, draws)]
     assert rule.votes is not None
     return [("error", ONE_DRAW, draws), ("vote", rule, rule.votes)]

@@ -73,11 +73,11 @@ class Quantity:
 
     def low(self, rho: float) -> float:
         """At least, by moving a share of the population that costs no more than ρ."""
-        found = [self.start]
+        values = [self.start]
         for move in self.moves:
             share = min(1.0, rho / move.cost) if move.cost > 0 else 1.0
-            found.append((1 - share) * self.start + share * move.loss)
-        return max(0.0, max(found) - SOME)
+            values.append((1 - share) * self.start + share * move.loss)
+        return max(0.0, max(values) - SOME)
 
 
 @dataclass(frozen=True)
@@ -292,14 +292,14 @@ def _read(content: dict[str, Any]) -> SmoothedCertificate:
         "clip",
         "about",
     )
-    found = SmoothedCertificate(
+    certificate = SmoothedCertificate(
         rhos=tuple(content["rhos"]),
         quantities=quantities,
         repeats=content.get("repeats", 0),
         **{name: content[name] for name in plain},
     )
-    follows = found.as_json()
+    follows = certificate.as_json()
     for name in ("brackets", "statement", "evidence"):
         if content[name] != follows[name]:
             raise ArgumentError(f"its {name} does not follow from the rest.")
-    return found
+    return certificate

@@ -65,11 +65,11 @@ def propose(envelope: NeymanPearsonBound, spread: Floats) -> Floats:
     grid, table = _GRID, _tails(_GRID, draws)[:, rises]
     for turn in range(_PROGRAM_ROUNDS):
         bounds = envelope.at(grid)
-        found = linprog(price, A_ub=-table, b_ub=-bounds, bounds=(0, None), method="highs")
-        if found.status != 0:
+        solution = linprog(price, A_ub=-table, b_ub=-bounds, bounds=(0, None), method="highs")
+        if solution.status != 0:
             return np.ones(draws + 1)
         rise = np.zeros(draws + 1)
-        rise[rises] = found.x
+        rise[rises] = solution.x
         if turn == _PROGRAM_ROUNDS - 1:
             break
         added = _short(rise, envelope, grid, draws)
@@ -146,8 +146,8 @@ def shortfall(rising: Floats, envelope: NeymanPearsonBound) -> float:
 
 def _from_below(rising: Floats, scores: Floats) -> Floats:
     """p(Φ(t)), rounded down: at a chance below Φ(t), where p is smaller."""
-    found = binomial_mean(rising, down(1.0, SOME) * normal_cdf(scores))
-    return down(1.0, MANY) * found - MANY
+    mean = binomial_mean(rising, down(1.0, SOME) * normal_cdf(scores))
+    return down(1.0, MANY) * mean - MANY
 
 
 def count_values(coefficients: Floats, errors: Tensor) -> Tensor:

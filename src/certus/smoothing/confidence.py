@@ -87,8 +87,8 @@ def spend_alpha(
 def _promised(designs: Sequence[GammaDesign], bounds: Floats, rhos: Sequence[float]) -> float:
     """The mean logarithm of the bounds at all ρ."""
     gammas = np.array([design.gamma for design in designs])
-    found = (gammas[:, None] * np.asarray(rhos) + bounds[:, None]).min(0)
-    return float(np.log(np.clip(found, 1e-9, 1.0)).mean())
+    ceilings = (gammas[:, None] * np.asarray(rhos) + bounds[:, None]).min(0)
+    return float(np.log(np.clip(ceilings, 1e-9, 1.0)).mean())
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,8 +129,8 @@ class _Guess:
             variance = self.spread[index, index] - 2 * _SLOPES * self.spread[index, leader] + _SLOPES**2 * own
             left = each - _SLOPES[:, None] * row
             promised = _SLOPES * carried + self._width(variance, left.max(1) - left.min(1), rest)
-            found = int(promised.argmin())
-            slopes[index], widths[index] = _SLOPES[found], promised[found]
+            best = int(promised.argmin())
+            slopes[index], widths[index] = _SLOPES[best], promised[best]
         return slopes, widths
 
     def _width(self, variance: Floats, span: Floats, share: float) -> Floats:
@@ -157,7 +157,7 @@ def upper_means(
         all(design.slope >= 0 for design in designs), "designs", "have slopes of at least 0", "a negative one"
     )
     require(designs[0].slope == 0, "designs", "have a leader that follows none", designs[0].slope)
-    found: dict[float, float] = {}
+    means: dict[float, float] = {}
     values = _values(designs, observed, of_loss)
     for design, each in zip(designs, values, strict=True):
         left = design.coefficients - design.slope * designs[0].coefficients
@@ -166,9 +166,9 @@ def upper_means(
         bets = (each - design.slope * values[0] - low).clamp(0, top)
         mean = low + up(betting(bets[order], top, design.share * failure), SOME)
         if design.slope > 0:
-            mean += design.slope * found[designs[0].gamma]
-        found[design.gamma] = max(0.0, mean) + 2 * MANY
-    return found
+            mean += design.slope * means[designs[0].gamma]
+        means[design.gamma] = max(0.0, mean) + 2 * MANY
+    return means
 
 
 def _values(designs: Sequence[GammaDesign], observed: NoisyPredictions, of_loss: bool) -> list[Tensor]:

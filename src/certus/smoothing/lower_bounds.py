@@ -152,16 +152,16 @@ class _Walk:
         module = self.predictor.module
         assert module is not None
         own = next(module.parameters(), None)
-        asked = (noisy if own is None else noisy.to(own)).detach().requires_grad_()
+        leaf = (noisy if own is None else noisy.to(own)).detach().requires_grad_()
         with torch.enable_grad(), eval_mode(module):
-            outputs = module(asked.clone())
+            outputs = module(leaf.clone())
             value = self.criterion(outputs, self.targets.to(outputs.device)).sum()
-            slope = torch.autograd.grad(value, asked)[0] if value.requires_grad else torch.zeros_like(asked)
-        told = outputs.detach().cpu()
+            slope = torch.autograd.grad(value, leaf)[0] if value.requires_grad else torch.zeros_like(leaf)
+        predictions = outputs.detach().cpu()
         if self.loss is not None:
-            bad = self.loss(told, self.targets)
+            bad = self.loss(predictions, self.targets)
         else:
-            bad = (self.predictor.label_codes(told, len(noisy)) != self.targets).double()
+            bad = (self.predictor.label_codes(predictions, len(noisy)) != self.targets).double()
         bad = bad.reshape(len(point), -1).mean(1)
         mean = slope.cpu().to(point.dtype).reshape(len(point), -1, *point.shape[1:]).mean(1)
         return bad, self.noise.cost.whiten(self.noise.cost.whiten(mean))

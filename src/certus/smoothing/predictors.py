@@ -67,27 +67,27 @@ class Predictor:
 
     def scores(self, inputs: Tensor) -> Tensor:
         """(n, classes) or (n, …) outputs that a criterion can take."""
-        found = _tensor(self.outputs(inputs))
-        if not found.is_floating_point() or len(found) != len(inputs):
+        scores = _tensor(self.outputs(inputs))
+        if not scores.is_floating_point() or len(scores) != len(inputs):
             raise ArgumentError(
                 "`model` must give one row of scores for each input where a loss is to be certified; got "
-                f"{found.dtype} of shape {tuple(found.shape)} for {len(inputs)} inputs."
+                f"{scores.dtype} of shape {tuple(scores.shape)} for {len(inputs)} inputs."
             )
-        return found
+        return scores
 
     def labels(self, inputs: Tensor) -> Tensor:
         """(n,) codes of the labels; −1 for one that no target has."""
         return self.label_codes((self.predict or self.outputs)(inputs), len(inputs))
 
-    def label_codes(self, found: Any, count: int) -> Tensor:
+    def label_codes(self, outputs: Any, count: int) -> Tensor:
         """The labels that outputs stand for, as codes. Where labels have names, columns are no scores."""
-        told = found if isinstance(found, Tensor) else np.asarray(found)
-        scores = self.module is not None or (len(told.shape) == 2 and told.shape[1] > 1)
-        if len(told.shape) == 2 and scores and self.classes is None:
-            return predicted(_tensor(told)).long().cpu()
-        if tuple(told.shape) not in ((count,), (count, 1)):
-            raise _misshapen(count, told.shape)
-        flat = told.reshape(count)
+        array = outputs if isinstance(outputs, Tensor) else np.asarray(outputs)
+        scores = self.module is not None or (len(array.shape) == 2 and array.shape[1] > 1)
+        if len(array.shape) == 2 and scores and self.classes is None:
+            return predicted(_tensor(array)).long().cpu()
+        if tuple(array.shape) not in ((count,), (count, 1)):
+            raise _misshapen(count, array.shape)
+        flat = array.reshape(count)
         if self.module is not None:
             return predicted(_tensor(flat)).long().cpu()
         return self.encode(flat)
@@ -99,12 +99,12 @@ class Predictor:
         Args:
             labelled: whether labels are asked for; scored: whether scores are.
         """
-        asked: list[tuple[Callable[[Tensor], Tensor], Callable[[Tensor, Tensor], bool]]] = []
+        checks: list[tuple[Callable[[Tensor], Tensor], Callable[[Tensor, Tensor], bool]]] = []
         if labelled:
-            asked.append((self.labels, _same_labels))
+            checks.append((self.labels, _same_labels))
         if scored or not labelled or self.module is not None:
-            asked.append((self._rows, _same_scores))
-        for ask, agree in asked:
+            checks.append((self._rows, _same_scores))
+        for ask, agree in checks:
             whole, few = ask(inputs), inputs[:TRIED]
             backwards = torch.cat([ask(part) for part in inputs.flip(0).split(TRIED)]).flip(0)
             parts = torch.cat([ask(part) for part in few.split(_PART)])
@@ -115,14 +115,14 @@ class Predictor:
                     "again, in other batches or in another order, it says something else of the same inputs. "
                     "Take out what looks at the batch, such as its mean, and random numbers of its own."
                 )
-        return len(asked) * (3 * len(inputs) + len(inputs[:TRIED]))
+        return len(checks) * (3 * len(inputs) + len(inputs[:TRIED]))
 
     def _rows(self, inputs: Tensor) -> Tensor:
         """Outputs as they are, one for each input."""
-        found = _tensor(self.outputs(inputs))
-        if found.dim() == 0 or len(found) != len(inputs):
-            raise _misshapen(len(inputs), found.shape)
-        return found
+        rows = _tensor(self.outputs(inputs))
+        if rows.dim() == 0 or len(rows) != len(inputs):
+            raise _misshapen(len(inputs), rows.shape)
+        return rows
 
     def encode(self, labels: Any, name: str = "model", unknown: int = -1) -> Tensor:
         """(n,) labels as codes: their place among ``classes``, or themselves.
@@ -140,10 +140,10 @@ class Predictor:
             rule = f"have labels other than {ABSTAINED}, the mark of an abstention: number them otherwise"
             require(not bool((tensor == ABSTAINED).any()), name, rule, ABSTAINED)
             return tensor.long().cpu()
-        told, known = np.asarray(labels), np.asarray(self.classes)
+        values, known = np.asarray(labels), np.asarray(self.classes)
         order = np.argsort(known)  # an estimator need not have its labels in order
-        place = order[np.searchsorted(known, told, sorter=order).clip(0, len(known) - 1)]
-        return torch.from_numpy(np.where(known[place] == told, place, unknown).astype(np.int64))
+        place = order[np.searchsorted(known, values, sorter=order).clip(0, len(known) - 1)]
+        return torch.from_numpy(np.where(known[place] == values, place, unknown).astype(np.int64))
 
 
 def _misshapen(count: int, shape: Sequence[int]) -> ArgumentError:
@@ -156,8 +156,8 @@ def _of_module(model: nn.Module) -> Callable[[Tensor], Tensor]:
 
     def outputs(inputs: Tensor) -> Tensor:
         with torch.no_grad(), eval_mode(model):
-            found = model(inputs.clone() if own is None else inputs.to(own, copy=True))
-        return require_tensor(found).cpu()
+            predictions = model(inputs.clone() if own is None else inputs.to(own, copy=True))
+        return require_tensor(predictions).cpu()
 
     return outputs
 

@@ -154,11 +154,11 @@ def predict_noisy(
         cache: portions of samples that were asked about already are taken from it, others put there.
     """
     labelled, count = not data.targets.is_floating_point(), len(data)
-    found: dict[str, Tensor] = {}
+    predictions: dict[str, Tensor] = {}
     if labelled:
-        found["labels"] = torch.empty(count, copies, dtype=torch.int32)
+        predictions["labels"] = torch.empty(count, copies, dtype=torch.int32)
     if loss is not None:
-        found["losses"] = torch.empty(count, copies, dtype=torch.float64)
+        predictions["losses"] = torch.empty(count, copies, dtype=torch.float64)
 
     def ask(rows: range) -> None:
         for batch in noisy_batches(data.inputs, noise, copies=copies, seed=seed, stream=stream, rows=rows):
@@ -167,20 +167,20 @@ def predict_noisy(
             if loss is not None:
                 scores = predictor.scores(batch.points)
                 targets = data.targets[batch.rows].repeat_interleave(len(batch.points) // size[0], 0)
-                found["losses"][place] = loss(scores, targets).reshape(size)
+                predictions["losses"][place] = loss(scores, targets).reshape(size)
             if labelled:
                 labels = (
                     predictor.labels(batch.points)
                     if scores is None or predictor.predict is not None
                     else predictor.label_codes(scores, len(batch.points))
                 )
-                found["labels"][place] = labels.int().reshape(size)
+                predictions["labels"][place] = labels.int().reshape(size)
             if progress is not None:
                 progress(len(batch.points))
 
     for first in range(0, count, _PORTION):
         rows = range(first, min(first + _PORTION, count))
-        part = {name: each[rows.start : rows.stop] for name, each in found.items()}
+        part = {name: each[rows.start : rows.stop] for name, each in predictions.items()}
         some = data[rows.start : rows.stop]
         kept = None if cache is None else cache.load(stream, first, some, part)
         if kept is None:
@@ -192,8 +192,8 @@ def predict_noisy(
             each.copy_(kept[name])
         if progress is not None:
             progress(len(rows) * copies)
-    errors = (found["labels"] != data.targets[:, None]).sum(1) if labelled else None
-    return NoisyPredictions(found.get("labels"), errors, found.get("losses"))
+    errors = (predictions["labels"] != data.targets[:, None]).sum(1) if labelled else None
+    return NoisyPredictions(predictions.get("labels"), errors, predictions.get("losses"))
 
 
 def vote_labels(labels: Tensor, rule: VotingRule) -> Tensor:

@@ -80,8 +80,8 @@ class VotingRule:
         """v(Φ(t)), rounded up, at most 1. Shapes (cells,) → (cells,)."""
         if self.votes is None:
             return (scores >= 0).astype(np.float64)
-        found = binomial_tail(self.failure_threshold, self.votes, normal_cdf(scores))
-        return np.minimum(1.0, up(1.0, MANY) * found + MANY)
+        tail = binomial_tail(self.failure_threshold, self.votes, normal_cdf(scores))
+        return np.minimum(1.0, up(1.0, MANY) * tail + MANY)
 
     @property
     def bend(self) -> float:
