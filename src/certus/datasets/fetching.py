@@ -304,7 +304,7 @@ def fetch_package(
     return FetchReport(package.name, path, path.stat().st_size, checks)
 
 
-def _is_full(folder: Path, said: str) -> bool:
+def _is_full(folder: Path, message: str) -> bool:
     """Whether a client failed because the disk is full, by its message or by the free space."""
     room = 1 << 16
-    return os.strerror(errno.ENOSPC) in said or shutil.disk_usage(folder).free < room
+    return os.strerror(errno.ENOSPC) in message or shutil.disk_usage(folder).free < room

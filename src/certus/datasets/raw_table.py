@@ -212,12 +212,12 @@ def month_first(cell: str) -> float | None:
 
 def _numbered_date(cell: str, places: tuple[int, int]) -> float | None:
     dotted = _DOTTED.fullmatch(cell)
-    found = dotted or _SLASHED.fullmatch(cell)
-    if found is None or (dotted and places == (1, 0)):  # with dots the day comes first
+    match = dotted or _SLASHED.fullmatch(cell)
+    if match is None or (dotted and places == (1, 0)):  # with dots the day comes first
         return None
-    day, month = int(found[1 + places[0]]), int(found[1 + places[1]])
+    day, month = int(match[1 + places[0]]), int(match[1 + places[1]])
     try:
-        return float(datetime.date(int(found[3]), month, day).toordinal() - _DAY)
+        return float(datetime.date(int(match[3]), month, day).toordinal() - _DAY)
     except ValueError:
         return None
 

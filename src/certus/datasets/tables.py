@@ -127,7 +127,7 @@ def _target_name(raw: RawTable, options: TableOptions) -> str:
     return name
 
 
-def _learn(label: str, raw: RawColumn, options: TableOptions, found: TableFindings) -> ColumnRecipe:
+def _learn(label: str, raw: RawColumn, options: TableOptions, findings: TableFindings) -> ColumnRecipe:
     gaps, distinct = raw.gaps, raw.distinct
     recipe = ColumnRecipe(label, "dropped", int(gaps.sum()), distinct)
     if label in options.dropped:
@@ -135,18 +135,20 @@ def _learn(label: str, raw: RawColumn, options: TableOptions, found: TableFindin
     if distinct == 0 or (distinct == 1 and not gaps.any()):
         return replace(recipe, reason="empty" if distinct == 0 else "constant")
     if options.missing == "refuse" and gaps.any():
-        found.at(label, np.flatnonzero(gaps), "none", "have no missing values", _FILL)
+        findings.at(label, np.flatnonzero(gaps), "none", "have no missing values", _FILL)
     if label in options.categories:
-        return _as_category(recipe, raw, found)
+        return _as_category(recipe, raw, findings)
     kind = ("date" if raw.days else "number") if raw.cells is None else kind_of(raw.cells)
     if kind is None:
-        return _learn_words(recipe, raw, found)
+        return _learn_words(recipe, raw, findings)
     if raw.cells is not None and two_ways(raw.cells):
         rows = np.flatnonzero(~gaps)
         cell = raw.cells[int(rows[0])]
-        found.at(label, rows[:1], repr(cell), "have dates that can be read one way only, such as 2024-03-01")
+        findings.at(
+            label, rows[:1], repr(cell), "have dates that can be read one way only, such as 2024-03-01"
+        )
     values = raw.numbers if raw.numbers is not None else numbers_in(raw.cells or (), kind)
-    _check_finite(label, raw, values, found)
+    _check_finite(label, raw, values, findings)
     present = values[~gaps]
     own = distinct == len(present) and bool((present == np.round(present)).all())
     if kind == "number" and own and _NAMES_ITSELF.fullmatch(label):
@@ -157,42 +159,42 @@ def _learn(label: str, raw: RawColumn, options: TableOptions, found: TableFindin
 _FILL = "; leave --missing at median, or fill them"
 
 
-def _check_finite(label: str, raw: RawColumn, values: Array, found: TableFindings) -> None:
+def _check_finite(label: str, raw: RawColumn, values: Array, findings: TableFindings) -> None:
     bad = np.flatnonzero(np.isinf(values))
     if len(bad):
-        found.at(label, bad, raw.words[int(bad[0])], "hold finite numbers")
+        findings.at(label, bad, raw.words[int(bad[0])], "hold finite numbers")
 
 
-def _learn_words(recipe: ColumnRecipe, raw: RawColumn, found: TableFindings) -> ColumnRecipe:
+def _learn_words(recipe: ColumnRecipe, raw: RawColumn, findings: TableFindings) -> ColumnRecipe:
     """Infer the encoding of a column of words: categories, an identifier, or numbers with typing errors."""
     assert raw.cells is not None
-    _check_slips(recipe.name, raw, found)
+    _check_slips(recipe.name, raw, findings)
     present = [cell for cell in raw.cells if cell is not None]
     numbers = sum(READERS["number"](cell) is not None for cell in present)
     if recipe.distinct == len(present) > _FEW and numbers == 0:
         return replace(recipe, reason="an identifier: every row has its own")
-    return _as_category(recipe, raw, found)
+    return _as_category(recipe, raw, findings)
 
 
-def _as_category(recipe: ColumnRecipe, raw: RawColumn, found: TableFindings) -> ColumnRecipe:
+def _as_category(recipe: ColumnRecipe, raw: RawColumn, findings: TableFindings) -> ColumnRecipe:
     if recipe.distinct > MOST_CATEGORIES:
         words = [
             row for row, cell in enumerate(raw.words) if cell is not None and READERS["number"](cell) is None
         ]
         at = (words or [0])[0]
-        line = f" (line {found.table.lines[at]})" if len(found.table.lines) else ""
-        found.add(
+        line = f" (line {findings.table.lines[at]})" if len(findings.table.lines) else ""
+        findings.add(
             f"have at most {MOST_CATEGORIES} categories in a column that is not numeric",
             f"{recipe.distinct} in column {recipe.name!r}, such as {raw.words[at]!r} in row {at + 1}{line}; "
             f"--drop it if it names or identifies, or repair its numbers",
         )
     known = sorted({cell for cell in raw.words if cell is not None})
     if recipe.missing and GAP in known:
-        found.problems.append(ambiguous_gaps(recipe.name))
+        findings.problems.append(ambiguous_gaps(recipe.name))
     return replace(recipe, kind="category", categories=(*known, *([GAP] if recipe.missing else [])))
 
 
-def _check_slips(label: str, raw: RawColumn, found: TableFindings) -> None:
+def _check_slips(label: str, raw: RawColumn, findings: TableFindings) -> None:
     """Report typing errors that would turn a column of numbers or dates into categories."""
     cells = raw.cells or ()
     present = [row for row, cell in enumerate(cells) if cell is not None]
@@ -201,7 +203,7 @@ def _check_slips(label: str, raw: RawColumn, found: TableFindings) -> None:
         if 2 * len(slips) < len(present):
             what = "dates" if kind.startswith("date") else "numbers"
             count = len(present) - len(slips)
-            found.at(
+            findings.at(
                 label,
                 np.array(slips),
                 repr(cells[slips[0]]),
@@ -212,35 +214,35 @@ def _check_slips(label: str, raw: RawColumn, found: TableFindings) -> None:
             return
 
 
-def _learn_targets(label: str, raw: RawColumn, found: TableFindings) -> tuple[Targets | None, str]:
+def _learn_targets(label: str, raw: RawColumn, findings: TableFindings) -> tuple[Targets | None, str]:
     """Infer labels or numbers, and the type of their cells."""
-    gaps, before = raw.gaps, len(found.problems)
+    gaps, before = raw.gaps, len(findings.problems)
     if gaps.any():
         rule = "have no missing values in the target column: remove the rows without one"
-        found.at(label, np.flatnonzero(gaps), "none", rule)
+        findings.at(label, np.flatnonzero(gaps), "none", rule)
     kind = "number" if raw.cells is None else kind_of(raw.cells)
     if kind is None or kind.startswith("date"):
         if kind is None:
-            _check_slips(label, raw, found)
+            _check_slips(label, raw, findings)
         rule = f"have numbers, or at most {MOST_LABELS} different labels, in the target column {label!r}"
-        if raw.distinct > MOST_LABELS and len(found.problems) == before:
-            found.add(rule, f"{raw.distinct} labels")
+        if raw.distinct > MOST_LABELS and len(findings.problems) == before:
+            findings.add(rule, f"{raw.distinct} labels")
         kind = "label"
     if raw.distinct < 2:
-        found.add("have at least 2 different targets", str(raw.distinct))
+        findings.add("have at least 2 different targets", str(raw.distinct))
     values = None
     if kind != "label":
         values = raw.numbers if raw.numbers is not None else numbers_in(raw.cells or (), kind)
-        _check_finite(label, raw, values, found)
-    if len(found.problems) > before:
+        _check_finite(label, raw, values, findings)
+    if len(findings.problems) > before:
         return None, kind
     if values is None:
-        return labelled(found.table.source, np.array(list(raw.words))), kind
+        return labelled(findings.table.source, np.array(list(raw.words))), kind
     distinct = np.unique(values)
     if len(distinct) <= MOST_LABELS and (distinct == np.round(distinct)).all():
         # Named as whole numbers whether the file says 3 or 3.0.
         names = tuple(f"{value:.0f}" for value in distinct)
-        return replace(labelled(found.table.source, values), class_names=names), kind
+        return replace(labelled(findings.table.source, values), class_names=names), kind
     return Targets(values), kind
 
 

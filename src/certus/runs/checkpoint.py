@@ -161,12 +161,12 @@ def _split_tensors(tree: Any, name: str) -> tuple[Any, dict[str, Tensor]]:
         # JSON has only strings for keys, and the optimizer's are numbers.
         items = [[key, plain] for key, (plain, _) in pairs.items()]
         return {"counter" if isinstance(tree, Counter) else "items": items}, {
-            k: v for _, found in pairs.values() for k, v in found.items()
+            k: v for _, tensors in pairs.values() for k, v in tensors.items()
         }
     if isinstance(tree, list | tuple):
         parts = [_split_tensors(value, f"{name}.{index}") for index, value in enumerate(tree)]
         plain = {"list" if isinstance(tree, list) else "tuple": [part for part, _ in parts]}
-        return plain, {k: v for _, found in parts for k, v in found.items()}
+        return plain, {k: v for _, tensors in parts for k, v in tensors.items()}
     return tree, {}
 
 

@@ -72,8 +72,8 @@ class ProgressBar(Callback):
 
     def _show(self, state: TrainingState) -> None:
         means = {name: total / count for name, (total, count) in state.sums.totals.items()}
-        shown = ("loss", "accuracy", "rho_running", "gradients")
-        parts = [f"{name.partition('_')[0]} {means[name]:.3g}" for name in shown if name in means]
+        names = ("loss", "accuracy", "rho_running", "gradients")
+        parts = [f"{name.partition('_')[0]} {means[name]:.3g}" for name in names if name in means]
         news = ("moved inputs: " if "phi" in means else "") + "  ".join(parts)
         penalty = state.method.penalty
         if penalty is not None and isinstance(penalty.gamma, float):
