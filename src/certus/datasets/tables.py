@@ -69,8 +69,8 @@ class TableFindings:
     table: RawTable
     problems: list[TableProblem]
 
-    def add(self, rule: str, found: str) -> None:
-        self.problems.append(TableProblem(rule, found))
+    def add(self, rule: str, content: str) -> None:
+        self.problems.append(TableProblem(rule, content))
 
     def at(self, label: str, rows: Array, what: object, rule: str, remedy: str = "") -> None:
         """Add a problem of some cells: the first of them, and their number."""
