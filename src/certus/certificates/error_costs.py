@@ -34,6 +34,7 @@ from certus.inner import default_maximizer
 from certus.losses import ModelLoss
 
 _ROUNDS = 6
+_TOLERANCE = 1e-4  # where the ascents of the search stop
 _BEYOND = 1e-3
 
 Candidates = Iterable[tuple[Tensor | None, Tensor]]
@@ -214,7 +215,7 @@ def _nearest_points(problem: Problem, farthest: float, steps: int) -> Tensor:
         domain=problem.domain,
         smallest=slope / 4,
         largest=slope * 4096,
-        maximizer=default_maximizer(problem.cost, problem.domain, tolerance=1e-4, max_gradients=steps),
+        maximizer=default_maximizer(problem.cost, problem.domain, tolerance=_TOLERANCE, max_gradients=steps),
         rounds=2 * _ROUNDS,
     ).inputs
 
