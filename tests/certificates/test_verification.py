@@ -271,7 +271,7 @@ def test_damage_is_found_when_a_certificate_is_read(small: Small, tmp_path: Path
         with pytest.raises(RunError, match=r"broken.json is (corrupt|a certificate of schema version)"):
             Certificate.load(broken)
     broken.write_text(text[: len(text) // 2])
-    with pytest.raises(RunError, match=r"broken.json is corrupt: it is no JSON file"):
+    with pytest.raises(RunError, match=r"broken.json is corrupt: it is not a JSON file"):
         Certificate.load(broken)
     broken.write_text(text.replace('"clean_loss": [', '"clean_loss": [0.0, 0.0], "clean_loss": [', 1))
     with pytest.raises(

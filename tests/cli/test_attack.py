@@ -213,7 +213,7 @@ REFUSED = {
         "`--samples` must be at least 2, for intervals; got 0.",
     ),
     "one sample": (["attack", "wrm", "--samples", "1", "--epsilon", "1"], "for intervals; got 1."),
-    "no run": (["attack", "nothing", "--epsilon", "1"], "nothing is no run directory"),
+    "no run": (["attack", "nothing", "--epsilon", "1"], "nothing is not a run directory"),
     "budget of erm": (["attack", "wrm", "--epsilon", "from:erm"], "`erm` must be a run of wrm"),
     "regression": (["attack", "numbers", "--nearest"], "`targets` must be (batch,) int64 labels"),
     "single": (["compare", "wrm", "--epsilon", "1"], "`RUNS` must be two or more; got wrm."),

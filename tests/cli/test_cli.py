@@ -133,7 +133,7 @@ def test_the_bound_of_a_run(trained: Path, drawn: list[Figure]) -> None:
     added = dict(zip(names, (one["curvature"] for one in printed["layers"]), strict=True))
     assert bars_of(layers) == pytest.approx({name: value for name, value in added.items() if value})
     assert "<!-- largest curvature of the loss -->" in (trained / "b.svg").read_text()
-    refused(certus("smoothness", "runs/none", folder=trained), "runs/none is no run directory")
+    refused(certus("smoothness", "runs/none", folder=trained), "runs/none is not a run directory")
 
 
 def test_a_complete_run_is_shown_again(trained: Path) -> None:
@@ -285,7 +285,7 @@ REFUSED = {
         ["train", "digits", "-o", "runs/robust"],
         "it holds a complete run; choose another `--output`",
     ),
-    "no run": (["resume", "runs/none"], "runs/none is no run directory"),
+    "no run": (["resume", "runs/none"], "runs/none is not a run directory"),
     "fetch": (["data", "get", "nothing"], "got 'nothing'"),
 }
 

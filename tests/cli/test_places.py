@@ -88,7 +88,7 @@ REFUSED = {
         "which has one of nothing that can be read",
     ),
     "certify over a loop": (["certify", "run", "--rho", "1", "-o", "looped"], "which has one of loop"),
-    "a loop of links": (["compare", "loop", "run", "--epsilon", "1"], "loop is no run directory"),
+    "a loop of links": (["compare", "loop", "run", "--epsilon", "1"], "loop is not a run directory"),
     "results in a loop": ([*ATTACK, "-o", "loop", "--plot", "loop"], "Cannot write loop: Too many levels of"),
     "certify over noise": (
         ["certify", "run", "--rho", "1", "--smoothing", "1", "-o", "noisy"],

@@ -109,4 +109,4 @@ def test_a_terminal_that_knows_few_letters(folder: Path, monkeypatch: pytest.Mon
     [other] = [line for line in lines if line.startswith("other ")]
     assert other.split()[-4:] == ["-", "-", "-", "incomplete"]
     [snow] = [line for line in lines if line.startswith("\\u2603: unreadable")]
-    assert "is corrupt: it is no JSON file" in snow
+    assert "is corrupt: it is not a JSON file" in snow

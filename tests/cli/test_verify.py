@@ -102,11 +102,11 @@ def test_a_damaged_certificate_exits_1(folder: Path) -> None:
 def test_misuse_exits_2(folder: Path) -> None:
     refused(certus("verify", "none.json", folder=folder), "Cannot read none.json: No such file")
     refused(certus("verify", "run/run.json", folder=folder), "run/run.json is no certificate.")
-    refused(certus("verify", "data.npz", folder=folder), "data.npz is corrupt: it is no JSON file.")
+    refused(certus("verify", "data.npz", folder=folder), "data.npz is corrupt: it is not a JSON file.")
     refused(certus("verify", folder=folder), "Missing argument")
     refused(certus("verify", "kept", folder=folder), "`FILE` must be a file, such as kept/certificate.json")
     away = ["verify", "kept/certificate.json", "--run", "away"]
-    refused(certus(*away, folder=folder), "away is no run directory")
+    refused(certus(*away, folder=folder), "away is not a run directory")
     content = json.loads((folder / "kept/certificate.json").read_text())
     (folder / "old.json").write_text(json.dumps(content | {"schema_version": 4}))
     refused(certus("verify", "old.json", folder=folder), "is a certificate of schema version 4; this version")
@@ -115,7 +115,7 @@ def test_misuse_exits_2(folder: Path) -> None:
 def test_the_help_names_the_exit_codes(folder: Path) -> None:
     text = " ".join(certus("verify", "--help", folder=folder).stdout.split())
     assert (
-        "Exit code 0: verified. 1: not verified, or the file is damaged. 2: nothing could be compared" in text
+        "Exit code 0: verified. 1: a number differs, or an entry was changed. 2: nothing could be compared" in text
     )
 
 

@@ -193,7 +193,7 @@ def test_json_files(tmp_path: Path) -> None:
     write_json(tmp_path / "x.json", {"a": [1, None]})
     assert read_json(tmp_path / "x.json") == {"a": [1, None]}
     (tmp_path / "x.json").write_text("{")
-    with pytest.raises(RunError, match="is corrupt: it is no JSON file"):
+    with pytest.raises(RunError, match="is corrupt: it is not a JSON file"):
         read_json(tmp_path / "x.json")
     with pytest.raises(RunError, match="Cannot read"):
         read_json(tmp_path / "missing.json")
@@ -219,7 +219,7 @@ def test_json_that_readers_understand_differently_is_refused(text: str, message:
 @pytest.mark.parametrize("text", ["[" * 100_000, '"\xff"', ""], ids=["deep", "bytes", "empty"])
 def test_what_is_no_json_at_all(text: str, tmp_path: Path) -> None:
     (tmp_path / "x.json").write_bytes(text.encode("latin-1"))
-    with pytest.raises(RunError, match=r"x.json is corrupt: it is (no JSON file|nested too deeply)"):
+    with pytest.raises(RunError, match=r"x.json is corrupt: it is (not a JSON file|nested too deeply)"):
         read_json(tmp_path / "x.json")
 
 

@@ -176,7 +176,7 @@ def test_an_observer_is_told_that_nobody_knows_the_length() -> None:
         ((pd.DataFrame({"a": [1.0], "job": ["x"]}), [0]), {}, "in column 'job'"),
         (DataLoader(Pairs(), batch_size=7), {"batch_size": 8}, "be left out for a loader, .* 7; got 8"),
         ([], {}, "hold at least one batch; got none"),
-        ((INPUTS, LABELS), {"optimizer": "sgd"}, "make one from parameter groups, .*; got 'sgd'"),
+        ((INPUTS, LABELS), {"optimizer": "sgd"}, "a function from parameter groups to one, .*; got 'sgd'"),
         ((INPUTS, LABELS), {"optimizer": lambda groups: 1}, "make an optimizer.*; got <class 'int'>"),
         ((INPUTS, LABELS), {"method": "wrm"}, r"certus.WRM\(gamma=...\).*; got 'wrm'"),
         ((INPUTS, LABELS), {"method": "pgd"}, r"certus.attacks.PGD\(epsilon\).*; got 'pgd'"),

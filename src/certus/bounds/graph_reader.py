@@ -67,7 +67,7 @@ class UnknownCall:
         if "randomness" in self.reason:
             return "nothing in eval mode (`if self.training`)"
         name = f"@certus.bounds.rule({self.kind})" if self.kind[:1].isupper() else "@certus.bounds.rule"
-        own = f"a separate module with a rule that you register, {name}, which is then assumed"
+        own = f"a module of its own whose rule you register with {name}; bounds then count as assumed"
         instead = _INSTEAD.get(self.kind.lower().replace("_", ""))
         return f"{instead}, or {own}" if instead else own
 

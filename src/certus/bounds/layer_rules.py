@@ -84,7 +84,7 @@ def linear(module: nn.Linear, shape: Shape) -> Stage:
     """A linear layer along the last axis."""
     expected = (module.in_features,)
     fits = shape[-1:] == expected
-    require(fits, "input_shape", f"lead to inputs of shape {expected} of a Linear layer", shape)
+    require(fits, "inputs", f"have shape {expected} where they enter the layer {module}", shape)
     weight, bias = double(module.weight), None if module.bias is None else double(module.bias)
     return Dense(weight, bias) if len(shape) == 1 else LastAxis(weight, bias, shape)
 
@@ -96,7 +96,7 @@ def convolution(module: nn.Conv1d | nn.Conv2d | nn.Conv3d, shape: Shape) -> Stag
     axes = module.weight.dim() - 2
     fits = len(shape) == axes + 1 and shape[0] == module.in_channels
     require(
-        fits, "input_shape", f"lead to {module.in_channels} channels and {axes} axes of a convolution", shape
+        fits, "inputs", f"have {module.in_channels} channels and {axes} axes where they enter {module}", shape
     )
     if module.padding == "same":  # torch pads the end by one more if the total is odd
         total = [module.dilation[i] * (module.kernel_size[i] - 1) for i in range(axes)]
@@ -201,7 +201,8 @@ def residual(module: Residual, shape: Shape) -> Branches:
 
 
 def _channelwise(factors: Tensor, bias: Tensor, size: Tensor, shape: Shape) -> Diagonal:
-    require(len(factors) == shape[0], "input_shape", f"lead to {len(factors)} channels", shape)
+    rule = f"have {len(factors)} channels where they enter the layer"
+    require(len(factors) == shape[0], "inputs", rule, shape)
     form = (-1, *([1] * (len(shape) - 1)))
     operator = Diagonal(factors.reshape(form), bias.reshape(form), shape)
     operator.bias_size = size.reshape(form)

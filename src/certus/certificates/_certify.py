@@ -367,7 +367,7 @@ def _read_estimator(
     model: Any, data: DataLike, criterion: Criterion | None
 ) -> tuple[nn.Module, Samples | tuple[Tensor, None], Criterion]:
     """Read a fitted estimator as a network, and the data as it takes them."""
-    rule = "be a torch.nn.Module, or a fitted estimator with `predict`"
+    rule = "be a torch.nn.Module or a fitted estimator; certify_smoothed certifies any function"
     require(callable(getattr(model, "predict", None)), "model", rule, type(model))
     reading = read_estimator(model)
     inputs, targets, weights = read_samples(reading, data)

@@ -103,4 +103,8 @@ def main() -> NoReturn:
 
 def _exit(code: int, message: str) -> NoReturn:
     print("certus: " + escape_controls(truncate_message(" ".join(message.split()))), file=sys.stderr)
+    try:
+        sys.stdout.flush()
+    except OSError:  # or the interpreter would fail to write it at its end, with an exit code of its own
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(code)

@@ -45,8 +45,8 @@ def verify(
     certus verify runs/noisy/certificate/smoothing.json
 
     FILE is a certificate.json or a smoothing.json. Numbers may differ by 1e-9 of their size. Exit code 0:
-    verified. 1: not verified, or the file is damaged. 2: nothing could be compared, because the certificate
-    or its run is missing. 3: certus itself failed.
+    verified. 1: a number differs, or an entry was changed. 2: nothing could be compared, because FILE is not
+    a certificate, or because it or its run is missing. 3: certus itself failed.
     """
     require(
         not file.is_dir(), "FILE", f"be a file, such as {file / 'certificate.json'}", f"the folder {file}"

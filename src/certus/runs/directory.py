@@ -344,7 +344,9 @@ class RunDirectory:
             data: where its own data are now, if they are not where they were, such as "csv:FILE".
         """
         if not (path / SETTINGS).exists():
-            raise RunError(f"{path} is no run directory: it has no {SETTINGS}.")
+            raise RunError(
+                f"{path} is not a run directory: it has no {SETTINGS}. `certus runs FOLDER` lists runs."
+            )
         require_name(path)
         read_run(path / SETTINGS)
         return RunDirectory(path, data)

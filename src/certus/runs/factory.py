@@ -128,7 +128,7 @@ def rebuild_model(run: RunDirectory, settings: Settings, data: SplitDataset, giv
     if given is None:
         raise ArgumentError(
             f"`model` must be given again, since the run's own, {settings.model}, would be executed: "
-            f"add --model {settings.model} if you trust it."
+            f"give {settings.model} if you trust it."
         )
     rule = f"name the factory that the run was started with, {_factory(settings.model)}"
     require(_factory(given) == _factory(settings.model), "model", rule, given)

@@ -52,7 +52,7 @@ def read_json(path: Path) -> Any:
     except CorruptFileError as reason:
         raise CorruptFileError(f"{path} is corrupt: {reason}") from None
     except ValueError:
-        raise RunError(f"{path} is corrupt: it is no JSON file.") from None
+        raise RunError(f"{path} is corrupt: it is not a JSON file.") from None
 
 
 def parse_json(text: str) -> Any:

@@ -92,7 +92,8 @@ def make_optimizer(
     groups = decay_groups(model, weight_decay)
     if given is None:
         return Adam(groups, lr=learning_rate)
-    require(callable(given), "optimizer", f"make one from parameter groups, {_OPTIMIZER}", repr(given))
+    rule = f"be a torch optimizer, or a function from parameter groups to one, {_OPTIMIZER}"
+    require(callable(given), "optimizer", rule, repr(given))
     optimizer = given(groups)
     require(
         isinstance(optimizer, Optimizer), "optimizer", f"make an optimizer, {_OPTIMIZER}", type(optimizer)

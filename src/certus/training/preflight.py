@@ -41,7 +41,7 @@ def prospects(model: nn.Module, shape: Shape) -> str:
     try:
         steps = read_network(model, shape)
     except UnreadableModelError as reason:
-        return f"Nothing can be proven about this model; certify will show attained values only. {reason}"
+        return f"This model cannot be certified without noise on its inputs. {reason}"
     except CertusError as reason:
         return f"Whether this model can be certified is not known: {reason}"
     depth = depth_of(steps)

@@ -28,7 +28,7 @@ from certus.inner.concavity import ConcaveShare, concave_share
 from certus.losses import inferred_criterion, loss_and_slope, predicted
 from certus.runs.certification import CertifySettings
 from certus.runs.directory import CERTIFICATE_FOLDER, OWN_LABELS_FOLDER
-from certus.runs.factory import Feature, features_of
+from certus.runs.factory import Feature, features_of, has_own_file
 from certus.runs.loaded_run import LoadedRun
 from certus.runs.sensitivity import FeatureSensitivity, move_feature, spread_cost
 from certus.runs.settings import FLAGS, Settings
@@ -120,8 +120,9 @@ def measure_run(
     chosen = Subset.of(data.test, f"{data.name}@test", samples, seed=seed, stratify=False)
     remarks: list[str] = []
     path = folder / CERTIFICATE_FOLDER / "certificate.json"
-    if not path.exists():
-        remarks.append(f"No certificate yet: certus certify {folder} --rho 0.01 makes one.")
+    if not path.exists() and not (folder / CERTIFICATE_FOLDER / "smoothing.json").exists():
+        own = f" --model {trained.settings.model}" if has_own_file(trained.settings) else ""
+        remarks.append(f"No certificate yet: certus certify {folder}{own} --rho 0.01 makes one.")
     certificate = _read(trained, path, read_certificate, "The certificate", remarks)
     path = folder / OWN_LABELS_FOLDER / "certificate.json"
     stability = _read(trained, path, read_certificate, "The certificate of predicted labels", remarks)
