@@ -216,7 +216,7 @@ def test_weights_whose_squares_overflow() -> None:
 
 @pytest.mark.parametrize("shape", [(3, 8), (2, 8, 8)], ids=str)
 def test_inputs_that_do_not_fit_a_convolution(shape: tuple[int, ...]) -> None:
-    with pytest.raises(ArgumentError, match="3 channels and 2 axes where they enter .*; got"):
+    with pytest.raises(ArgumentError, match=r"3 channels and 2 axes where they enter .*; got"):
         certus.input_smoothness(nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten()), input_shape=shape)
 
 

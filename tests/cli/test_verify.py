@@ -114,9 +114,7 @@ def test_misuse_exits_2(folder: Path) -> None:
 
 def test_the_help_names_the_exit_codes(folder: Path) -> None:
     text = " ".join(certus("verify", "--help", folder=folder).stdout.split())
-    assert (
-        "Exit code 0: verified. 1: a number differs, or an entry was changed. 2: nothing could be compared" in text
-    )
+    assert all(code in text for code in ("0: verified", " 1: ", " 2: ", " 3: "))
 
 
 def test_the_run_beside_the_certificate_comes_before_the_current_folder(folder: Path, tmp_path: Path) -> None:
