@@ -263,7 +263,7 @@ def _measure_shifts(workspace: Workspace, settings: Mapping[str, Any]) -> dict[s
         for words, price in (("inputs alone", None), ("with labels", _LABEL_PRICE)):
             values = torch.tensor(
                 [
-                    estimated_distance(here, there, cost, label_price=price, seed=seed, rounds=1)
+                    estimated_distance(here, there, cost, label_cost=price, seed=seed, rounds=1)
                     for seed in range(draws)
                 ],
                 dtype=torch.float64,

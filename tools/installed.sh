@@ -62,7 +62,7 @@ $pip install -c "$root/$constraints" "$(ls "$environment"/wheel/certus-*.whl)[$e
 "$environment/bin/python" -m pip freeze | grep -v '^certus '
 $certus attack run --epsilon 0.1 --steps 3 --plot curve.png
 $certus report run -o page.html --samples 20
-$certus distance csv:table.csv@test csv:table.csv@train --label-price 1
+$certus distance csv:table.csv@test csv:table.csv@train --label-cost 1
 $certus train wine --method erm --epochs 2 --tensorboard curves -o watched
 ls curves/watched/events.*
 "$environment/bin/python" - <<'CODE'

@@ -24,19 +24,19 @@ def test_a_translation_is_found_where_the_samples_are_far_apart(move: float) -> 
     found = estimated_distance(first, second, SquaredL2())
     assert found is not None
     assert found == pytest.approx(move**2, abs=0.35)
-    assert transport_distance(first, second, SquaredL2(), label_price=1.0).low > move**2 + 2
+    assert transport_distance(first, second, SquaredL2(), label_cost=1.0).low > move**2 + 2
 
 
 def test_labels_count_where_they_have_a_price() -> None:
     first = normal(200, 0)
     second = Samples(normal(200, 1).inputs, torch.zeros(200, dtype=torch.long))
     assert (estimated_distance(first, second, SquaredL2()) or 0) == pytest.approx(0, abs=0.35)
-    priced = estimated_distance(first, second, SquaredL2(), label_price=4.0)
+    priced = estimated_distance(first, second, SquaredL2(), label_cost=4.0)
     assert priced is not None
     assert priced > 1
     assert estimated_distance(first[:3], second, SquaredL2()) is None
     own = Samples(first.inputs[:6], torch.arange(6))  # no label has two halves
-    assert estimated_distance(own, own, SquaredL2(), label_price=1.0) is None
+    assert estimated_distance(own, own, SquaredL2(), label_cost=1.0) is None
 
 
 def test_columns_against_pot() -> None:
@@ -47,7 +47,7 @@ def test_columns_against_pot() -> None:
     for at in range(3):
         exact = ot.emd2_1d(first.inputs[:, at].numpy(), second.inputs[:, at].numpy())
         assert float(found[at]) == pytest.approx(float(weights[at]) * exact, rel=1e-9)
-    whole = transport_distance(first, second, WeightedL2(weights.double()), label_price=1.0)
+    whole = transport_distance(first, second, WeightedL2(weights.double()), label_cost=1.0)
     assert float(found.sum()) <= whole.high
     assert column_shifts(first.inputs, second.inputs, SquaredSup()) is None
 

@@ -33,7 +33,7 @@ def test_exact_against_pot() -> None:
     first, second = sample(40, 0), sample(60, 1, 0.5)
     costs = ot.dist(first.inputs.numpy(), second.inputs.numpy())
     priced = costs + 0.7 * (first.targets[:, None] != second.targets[None]).numpy()
-    found = transport_distance(first, second, SquaredL2(), label_price=0.7)
+    found = transport_distance(first, second, SquaredL2(), label_cost=0.7)
     assert found.exact
     assert found.low <= ot.emd2([], [], priced) <= found.high
     parts = [
@@ -50,11 +50,11 @@ def test_a_translation_is_known_and_blocks_bound_it() -> None:
     second = Samples(first.inputs + torch.tensor([0.3, 0.0, -0.4]).double(), first.targets)
     weights = torch.tensor([1.0, 2.0, 4.0]).double()
     for cost, exact in ((SquaredL2(), 0.25), (WeightedL2(weights), 0.09 + 4 * 0.16)):
-        found = transport_distance(first, second, cost, label_price=1.0, exact_up_to=100, block=60)
+        found = transport_distance(first, second, cost, label_cost=1.0, exact_up_to=100, block=60)
         assert not found.exact
         assert found.blocks == 5
         assert found.low == pytest.approx(exact)
-        whole = transport_distance(first, second, cost, label_price=1.0)
+        whole = transport_distance(first, second, cost, label_cost=1.0)
         assert whole.high == pytest.approx(exact, rel=1e-6)
         assert found.low <= whole.high <= found.high
         assert found.spread > 0
@@ -90,7 +90,7 @@ def test_weights_against_pot_and_against_repeated_rows(labels: str) -> None:
     assert first.weights is not None
     assert second.weights is not None
     masses = [(part / part.sum()).double().numpy() for part in (first.weights, second.weights)]
-    found = transport_distance(first, second, SquaredL2(), label_price=price)
+    found = transport_distance(first, second, SquaredL2(), label_cost=price)
     exact = ot.emd2(*masses, costs)
     assert found.exact
     assert found.low <= exact <= found.high
@@ -98,10 +98,10 @@ def test_weights_against_pot_and_against_repeated_rows(labels: str) -> None:
         Samples(part.inputs.repeat_interleave(weights, 0), part.targets.repeat_interleave(weights, 0))
         for part, weights in ((first, first.weights), (second, second.weights))
     ]
-    plain = transport_distance(repeated[0], repeated[1], SquaredL2(), label_price=price)
+    plain = transport_distance(repeated[0], repeated[1], SquaredL2(), label_cost=price)
     assert found.high == pytest.approx(plain.high, rel=1e-6)
     assert found.labels == (None if labels == "none" else pytest.approx(plain.labels))
-    blocks = transport_distance(first, second, SquaredL2(), label_price=price, exact_up_to=20, block=15)
+    blocks = transport_distance(first, second, SquaredL2(), label_cost=price, exact_up_to=20, block=15)
     assert not blocks.exact
     assert 0 < blocks.low <= exact <= blocks.high
 
@@ -131,9 +131,9 @@ def test_weights_that_cannot_be_used_are_refused() -> None:
     for weights in ([1.0, 1.0, 1.0, -1.0], [0.0] * 4, [1.0, 1.0, 1.0, 1e-12], [1.0] * 3):
         odd = Samples(first.inputs, first.targets, torch.tensor(weights))
         with pytest.raises(ArgumentError, match="weights"):
-            transport_distance(first, odd, SquaredL2(), label_price=1.0)
+            transport_distance(first, odd, SquaredL2(), label_cost=1.0)
     with pytest.raises(ArgumentError, match="`second` must hold at least one row"):
-        transport_distance(first, first[:0], SquaredL2(), label_price=1.0)
+        transport_distance(first, first[:0], SquaredL2(), label_cost=1.0)
     with pytest.raises(ArgumentError, match="`second` must have no weights"):
         estimated_distance(first, Samples(first.inputs, first.targets, torch.ones(4)), SquaredL2())
 
@@ -157,7 +157,7 @@ def test_labels_below_0_are_refused(price: float | None) -> None:
     below = Samples(data.inputs, data.targets - 1)
     for first, second, name in ((below, data, "first"), (data, below, "second")):
         with pytest.raises(ArgumentError, match=f"`{name}`.*labels"):
-            transport_distance(first, second, SquaredL2(), label_price=price)
+            transport_distance(first, second, SquaredL2(), label_cost=price)
     numbers = Samples(data.inputs, data.targets.double() - 1)  # of a regression
     assert transport_distance(numbers, numbers, SquaredL2()).high == pytest.approx(0, abs=1e-9)
 
@@ -169,12 +169,12 @@ def test_labels_that_cannot_move() -> None:
     assert "label shares differ by 0.0238" in str(found.reason)
     with pytest.raises(UnsupportedError, match="infinite between most samples"):
         transport_distance(first, second, Masked(SquaredL2(), torch.tensor([True, False, True])))
-    with pytest.raises(ArgumentError, match="`label_price` must be left out for regression; got 1"):
+    with pytest.raises(ArgumentError, match="`label_cost` must be left out for regression; got 1"):
         transport_distance(
             Samples(first.inputs, first.inputs[:, 0]),
             Samples(second.inputs, second.inputs[:, 0]),
             SquaredL2(),
-            label_price=1,
+            label_cost=1,
         )
 
 

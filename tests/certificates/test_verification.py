@@ -173,7 +173,7 @@ def test_settings_that_were_changed_are_found(small: Small) -> None:
         "confidence": 0.91,
         "clip": 2.0,
         "own_labels": True,
-        "label_price": settings["rho"][0],
+        "label_cost": settings["rho"][0],
         "inequality": "hoeffding",
         "seed": 1,
         "gammas": [honest["aggregates"][0]["gamma"], honest["aggregates"][1]["gamma"]],

@@ -222,14 +222,14 @@ def test_an_interrupted_certification_goes_on(folder: Path, tmp_path: Path) -> N
     assert not memory.folder.exists()
 
 
-def test_predicted_labels_and_label_prices(folder: Path) -> None:
+def test_predicted_labels_and_label_costs(folder: Path) -> None:
     done = certus(
         "certify", "run", *ASK, "--own-labels", "--attack-steps", "0", "-o", "other", "--json", folder=folder
     )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["brackets"][0]["error_high"] < 0.5
     priced = [
-        "--label-price",
+        "--label-cost",
         "0.02",
         "--rho",
         "0.02",
@@ -271,7 +271,7 @@ def test_a_shift_out_of_the_domain_is_no_case_of_the_certificate(folder: Path) -
     refused(
         certus(
             *("distance", "digits@test", "npz:bright.npz@all", "--run", "run", "--samples", "20"),
-            *("--label-price", "1"),
+            *("--label-cost", "1"),
             folder=folder,
         ),
         "`SECOND` must lie where the inputs of the run may",
@@ -287,7 +287,7 @@ def test_shift_between_halves_of_the_digits(folder: Path) -> None:
         "digits@calibration",
         "--samples",
         "60",
-        "--label-price",
+        "--label-cost",
         "1",
         "--json",
         folder=folder,

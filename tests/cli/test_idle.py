@@ -132,12 +132,12 @@ USING = {
     "certify images --rho 1 --seed 1": "`--seed` must be left out without --samples and --confidence",
     "certify images --rho 1 --model a.py:b": BUILT_IN,
     "certify numbers --epsilon 1": "`--epsilon` must be left out for diabetes, a regression",
-    "certify numbers --rho 1 --label-price 1": "`--label-price` must be left out for diabetes, a regression",
+    "certify numbers --rho 1 --label-cost 1": "`--label-cost` must be left out for diabetes, a regression",
     "certify numbers --rho 1 --unbounded": "`--unbounded` must be left out for numbers, whose",
     "certify numbers --rho 1 --own-labels": "`--own-labels` must be left out for diabetes, a regression",
     "distance wine@test wine@train --model a.py:b": "`--model` must be left out without --run: it names",
     "distance digits@test digits@train --run images --model a.py:b": BUILT_IN,
-    "distance diabetes@test diabetes@train --label-price 1": "`--label-price` must be left out for diabetes",
+    "distance diabetes@test diabetes@train --label-cost 1": "`--label-cost` must be left out for diabetes",
 }
 
 

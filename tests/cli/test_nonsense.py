@@ -36,7 +36,7 @@ REFUSED = {
     "smoothing": ([*CERTIFY, "--smoothing", "1e300"], "`--smoothing` must be at most 1e+30; got 1e+300"),
     "no smoothing": ([*CERTIFY, "--smoothing", "0"], "`--smoothing` must be positive and finite; got 0"),
     "clip": ([*CERTIFY, "--clip", "1e308"], "`--clip` must be at most 1e+30; got 1e+308"),
-    "price": ([*CERTIFY, "--label-price", "1e300"], "`--label-price` must be at most 1e+30; got 1e+300"),
+    "price": ([*CERTIFY, "--label-cost", "1e300"], "`--label-cost` must be at most 1e+30; got 1e+300"),
     "gamma": ([*CERTIFY, "--gamma", "1e-300"], "`--gamma` must be at least 1e-30; got 1e-300"),
     "balls": ([*CERTIFY, "--local-radii", "1" + "0" * 30], "`--local-radii` must lie between 0 and 10000"),
     "nonsense": (
@@ -74,8 +74,8 @@ REFUSED = {
     ),
     "reach": (["predict", "run", "a.csv", "--reach", "1e300"], "`--reach` must be at most 1e+30; got 1e+300"),
     "price of a shift": (
-        ["distance", "csv:a.csv", "csv:a.csv", "--label-price", "1e300"],
-        "`--label-price` must be at most 1e+30; got 1e+300",
+        ["distance", "csv:a.csv", "csv:a.csv", "--label-cost", "1e300"],
+        "`--label-cost` must be at most 1e+30; got 1e+300",
     ),
     "split of a shift": (
         ["distance", "csv:a.csv", "csv:a.csv@x"],

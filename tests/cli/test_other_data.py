@@ -81,7 +81,7 @@ def test_other_data_are_certified_in_the_units_of_the_run(
 
 def test_a_shift_is_read_off_the_certificate_of_a_run(tables: Path) -> None:
     """The second sample is a distribution within W_c of the first: the bounds hold for it."""
-    ask = ["distance", "csv:old.csv@test", "csv:new.csv@test", "--label-price", "1", "--run", "run"]
+    ask = ["distance", "csv:old.csv@test", "csv:new.csv@test", "--label-cost", "1", "--run", "run"]
     done = certus(*ask, "--json", folder=tables)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
@@ -96,7 +96,7 @@ def test_a_shift_is_read_off_the_certificate_of_a_run(tables: Path) -> None:
     assert "csv:new.csv@test is one of these distributions" in words
     assert ("(vacuous)" in words) == (bracket["loss_high"] >= math.log(2) or bracket["error_high"] >= 1)
     done = certus(
-        *("distance", "csv:old.csv@test", "csv:old.csv@test", "--label-price", "1", "--run", "run", "--json"),
+        *("distance", "csv:old.csv@test", "csv:old.csv@test", "--label-cost", "1", "--run", "run", "--json"),
         folder=tables,
     )
     same = json.loads(done.stdout)["bracket"]

@@ -101,7 +101,7 @@ def test_a_shift_compares_random_subsets(place: Path) -> None:
     same = read(place, "distance", *["npz:sorted.npz@test"] * 2, "--samples", "30")
     assert same["distance"]["high"] == pytest.approx(0, abs=1e-9)
     assert 0 < same["chance"]["high"] < 60  # labels stay; both halves have the same shares
-    ask = ["distance", "npz:sorted.npz@test", "npz:sorted.npz@train", "--samples", "30", "--label-price", "1"]
+    ask = ["distance", "npz:sorted.npz@test", "npz:sorted.npz@train", "--samples", "30", "--label-cost", "1"]
     some, every = read(place, *ask), read(place, *ask[:3], *ask[-2:])
     assert some["rows"][0]["words"] == f"{TEST.format(30)}, stratified by label, seed 0"
     assert some["rows"][1]["words"].startswith("a random 30 of the 48 rows of npz:sorted.npz@train")
@@ -109,7 +109,7 @@ def test_a_shift_compares_random_subsets(place: Path) -> None:
     done = certus(*ask, folder=place)
     words = f"{TEST.format(30)}, stratified by label, seed 0, and a random 30 of the 48"
     assert words in done.stdout.splitlines()[0]
-    few = ["--samples", "6", "--label-price", "1"]
+    few = ["--samples", "6", "--label-cost", "1"]
     bracket = read(place, *ask[:3], *few, "--run", "run")["bracket"]
     alone = read(place, "certify", "run", "--rho", str(bracket["rho"]), *few)
     assert bracket["loss_high"] == pytest.approx(alone["brackets"][0]["loss_high"])  # on the same rows

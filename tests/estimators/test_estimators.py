@@ -78,7 +78,7 @@ def test_the_network_takes_rows_as_they_come(plain: RobustClassifier) -> None:
     assert np.allclose(outputs.softmax(1).detach().numpy(), plain.predict_proba(FRAME))
     assert plain.score(FRAME, WORDS) > 0.9
     assert np.allclose(np.exp(plain.predict_log_proba(FRAME)), plain.predict_proba(FRAME))
-    assert np.allclose(plain.feature_prices_, 1 / X.var(0))
+    assert np.allclose(plain.feature_costs_, 1 / X.var(0))
 
 
 @pytest.mark.parametrize("kind", [RobustClassifier, RobustRegressor])
@@ -133,7 +133,7 @@ def test_robust_training_lowers_the_worst_case() -> None:
 
 def test_certificate_worst_case_and_prices() -> None:
     prices = {"a": math.inf, "b": 10.0}
-    model = classifier(feature_prices=prices, network=(4,)).fit(FRAME, WORDS)
+    model = classifier(feature_costs=prices, network=(4,)).fit(FRAME, WORDS)
     assert isinstance(model.cost_, Masked)
     assert isinstance(model.cost_.inner, WeightedL2)
     found = model.worst_case(FRAME, WORDS, 0.05)
@@ -141,7 +141,7 @@ def test_certificate_worst_case_and_prices() -> None:
     origin = np.tile(X, (copies, 1))
     assert (found.X[:, 0] == origin[:, 0]).all()
     assert found.weights.sum() == pytest.approx(1)
-    paid = ((found.X - origin)[:, 1:] ** 2 * model.feature_prices_[1:]).sum(1)
+    paid = ((found.X - origin)[:, 1:] ** 2 * model.feature_costs_[1:]).sum(1)
     assert float(paid @ found.weights) <= 0.05 * (1 + 1e-9)
     codes = torch.from_numpy(np.searchsorted(model.classes_, found.y))
     with torch.no_grad():
@@ -196,7 +196,7 @@ def test_weights_of_classes_and_samples() -> None:
 
 
 def test_labels_that_move() -> None:
-    model = classifier(label_price=0.5, network=(), epochs=5).fit(X, LABELS)
+    model = classifier(label_cost=0.5, network=(), epochs=5).fit(X, LABELS)
     free = classifier(network=(), epochs=5).fit(X, LABELS)
     free.module_.load_state_dict(model.module_.state_dict())
     some = slice(None, None, 5)
@@ -238,8 +238,8 @@ def test_networks_of_the_users(network: Any, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "model",
     [
-        classifier(epochs=3, feature_prices={"a": math.inf, 1: 2.0}, class_weight="balanced"),
-        classifier(epochs=3, certified=True, feature_prices=[1.0, 2.0, math.inf, 3.0]),
+        classifier(epochs=3, feature_costs={"a": math.inf, 1: 2.0}, class_weight="balanced"),
+        classifier(epochs=3, certified=True, feature_costs=[1.0, 2.0, math.inf, 3.0]),
         RobustRegressor(epochs=3, random_state=1),
     ],
     ids=["classifier", "certified", "regressor"],
@@ -291,25 +291,25 @@ def test_early_stopping_keeps_the_best(capsys: pytest.CaptureFixture[str]) -> No
         ({"rho": "x"}, "`rho` must be a number; got 'x'"),
         ({"gamma": "x"}, "`gamma` must be a number; got 'x'"),
         ({"gamma": -1.0}, "`gamma` must be positive and finite; got -1.0"),
-        ({"label_price": "x"}, "`label_price` must be a number; got 'x'"),
+        ({"label_cost": "x"}, "`label_cost` must be a number; got 'x'"),
         ({"certified": "yes"}, "`certified` must be True or False; got 'yes'"),
         ({"epochs": 1.5}, "`epochs` must be a whole number, at least 1; got 1.5"),
         ({"learning_rate": None}, "`learning_rate` must be a number; got None"),
         ({"learning_rate": math.inf}, "`learning_rate` must be positive and finite"),
         ({"weight_decay": "x"}, "`weight_decay` must be a number"),
         ({"verbose": "x"}, "`verbose` must be 0, 1 or 2; got 'x'"),
-        ({"feature_prices": "x"}, "`feature_prices` must be a number, one for each of the 4 features"),
-        ({"feature_prices": {0: "x"}}, "`feature_prices` must be a number for 0; got 'x'"),
+        ({"feature_costs": "x"}, "`feature_costs` must be a number, one for each of the 4 features"),
+        ({"feature_costs": {0: "x"}}, "`feature_costs` must be a number for 0; got 'x'"),
         ({"early_stopping": True, "validation_fraction": "x"}, "`validation_fraction` must lie between"),
         ({"network": nn.Linear(9, 3)}, "`network` must take rows of 4 features"),
         ({"network": (0,)}, "`network` must have whole numbers of units"),
         ({"network": 5}, "`network` must be widths such as"),
         ({"network": lambda: 3}, "`network` must make a torch.nn.Module"),
         ({"network": nn.Linear(4, 2)}, r"`network` must return outputs of shape \(batch, 3\)"),
-        ({"feature_prices": [1.0, 2.0]}, r"one for each of the 4 features.*got shape \(2,\)"),
-        ({"feature_prices": 0.0}, "`feature_prices` must be positive"),
-        ({"feature_prices": math.inf}, "`feature_prices` must leave at least one feature free"),
-        ({"feature_prices": {"width": 1.0}}, "`feature_prices` must name features"),
+        ({"feature_costs": [1.0, 2.0]}, r"one for each of the 4 features.*got shape \(2,\)"),
+        ({"feature_costs": 0.0}, "`feature_costs` must be positive"),
+        ({"feature_costs": math.inf}, "`feature_costs` must leave at least one feature free"),
+        ({"feature_costs": {"width": 1.0}}, "`feature_costs` must name features"),
         ({"class_weight": {0: 0.0, 1: 1.0, 2: 1.0}}, "`class_weight` must be positive"),
         ({"epochs": 0}, "`epochs` must be a whole number"),
         ({"learning_rate": 0.0}, "`learning_rate` must be positive"),

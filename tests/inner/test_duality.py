@@ -65,7 +65,7 @@ def test_constrained_form(radius: float) -> None:
 
 
 @pytest.mark.parametrize("gamma", [1.0, 2.0])
-def test_penalised_form_with_a_label_price(gamma: float) -> None:
+def test_penalised_form_with_a_label_cost(gamma: float) -> None:
     """Labels move too, at a price: points of the program are pairs (x, y)."""
     price = 0.15
 

@@ -119,7 +119,7 @@ def test_labels_move_when_that_is_cheaper() -> None:
     assert torch.equal(best, targets)
 
 
-def test_a_label_price_bounds_the_gap_of_all_labels() -> None:
+def test_a_label_cost_bounds_the_gap_of_all_labels() -> None:
     torch.manual_seed(1)
     loss = ModelLoss(nn.Linear(3, 4).double(), CrossEntropy())
     inputs, targets = sample(12, 1), torch.arange(12) % 4

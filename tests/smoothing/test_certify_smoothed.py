@@ -110,7 +110,7 @@ def test_a_loss_that_counts_errors_is_bounded_as_they_are() -> None:
         assert found.lower(rho, "loss") == pytest.approx(3 * found.lower(rho, "error"), rel=1e-9)
 
 
-def test_more_may_move_at_a_larger_rho_and_at_a_finite_label_price() -> None:
+def test_more_may_move_at_a_larger_rho_and_at_a_finite_label_cost() -> None:
     plain = certify_smoothed(signs, samples(), **ASK)
     priced = certify_smoothed(signs, samples(), **ASK, label_cost=LabelCost(0.2, 2))
     assert plain.bound(0.01) < plain.bound(0.1) < plain.bound(1.0)

@@ -73,7 +73,7 @@ def test_two_local_maxima() -> None:
     assert worst_failure_probability(ONE_DRAW, kappa, score)[0] > near + 0.1
 
 
-def test_a_label_price_is_a_floor() -> None:
+def test_a_label_cost_is_a_floor() -> None:
     envelope = NeymanPearsonBound.of(ONE_DRAW, 1.0, floor=0.3)
     assert (envelope.values >= 0.3).all()
     assert envelope.at(np.array([-5.0]))[0] < 0.301

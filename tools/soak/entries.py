@@ -120,14 +120,14 @@ ENTRIES = {
         f"certify run {_CERTIFY} -o proof",
         (
             f"certify run {_CERTIFY} -o proof --confidence 0.9 --json",
-            f"certify other --rho 0.1 --samples 4 {_COARSE} --attack-steps 0 --label-price 1",
+            f"certify other --rho 0.1 --samples 4 {_COARSE} --attack-steps 0 --label-cost 1",
             f"{_SMOOTHING} --json",
             f"{_EPSILON} --json",
         ),
         makes=("proof",),
     ),
     "verify": Entry("verify run/certificate/certificate.json"),
-    "distance": Entry("distance csv:data.csv@test csv:data.csv@train --label-price 1 --samples 10"),
+    "distance": Entry("distance csv:data.csv@test csv:data.csv@train --label-cost 1 --samples 10"),
     "predict": Entry("predict run data.csv --reach 0.1 -o said.csv", makes=("said.csv",)),
     "sensitivity": Entry(
         "sensitivity run --samples 4 --plot bars.png",

@@ -49,7 +49,7 @@ class Kind:
 _ATTACK = "attack run --attack fgsm --epsilon 0.1 --samples 4 --json"
 _OWN = "attack own --model net.py:make --attack fgsm --epsilon 0.1 --samples 4 --json"
 _WEB = "smoothness web --model web.py:Web --samples 0 --json"
-_SHIFT = "--label-price 1 --samples 4 --json"
+_SHIFT = "--label-cost 1 --samples 4 --json"
 _VERIFY = "verify run/certificate/certificate.json --json"
 _VERIFY_WEB = "verify proof-web/certificate.json --model web.py:Web --json"
 _VERIFY_NOISY = "verify run/certificate/smoothing.json --json"

@@ -67,7 +67,7 @@ def estimated_distance(
     second: Samples,
     cost: Cost,
     *,
-    label_price: float | None = None,
+    label_cost: float | None = None,
     seed: int = 0,
     rounds: int = 3,
 ) -> float | None:
@@ -81,7 +81,7 @@ def estimated_distance(
     size = min(len(first), len(second)) // 2
     if size < 2:
         return None
-    if label_price is None:
+    if label_cost is None:
         first, second = (replace(part, targets=torch.zeros(len(part.inputs))) for part in (first, second))
     size, estimates = min(size, _LARGEST), []
     for turn in range(rounds):
@@ -90,7 +90,7 @@ def estimated_distance(
             return None
 
         def between(one: Samples, other: Samples) -> float:
-            return transport_distance(one, other, cost, label_price=label_price, seed=seed).high
+            return transport_distance(one, other, cost, label_cost=label_cost, seed=seed).high
 
         estimates.append((between(a, c) + between(b, d) - between(a, b) - between(c, d)) / 2)
     return sum(estimates) / rounds
@@ -155,7 +155,7 @@ def transport_distance(
     second: Samples,
     cost: Cost,
     *,
-    label_price: float | None = None,
+    label_cost: float | None = None,
     exact_up_to: int = 1500,
     block: int = 500,
     seed: int = 0,
@@ -166,7 +166,7 @@ def transport_distance(
     gets one pays as for any other change.
 
     Args:
-        label_price: λ; without one labels never move, and samples with different label shares are infinitely
+        label_cost: λ; without one labels never move, and samples with different label shares are infinitely
             far apart.
         exact_up_to: the largest sample that is coupled in one piece; block: the size of pieces of larger
             ones.
@@ -174,10 +174,10 @@ def transport_distance(
     for name, value in (("exact_up_to", exact_up_to), ("block", block)):
         require_count(name, value)
     require(
-        label_price is None or 0 < label_price < math.inf,
-        "label_price",
+        label_cost is None or 0 < label_cost < math.inf,
+        "label_cost",
         "be positive and finite",
-        label_price,
+        label_cost,
     )
     if not cost.finite:
         raise UnsupportedError(
@@ -192,22 +192,22 @@ def transport_distance(
         tuple(second.inputs.shape[1:]),
     )
     labelled = not first.targets.is_floating_point()
-    if not labelled and label_price is not None:
-        raise ArgumentError(f"`label_price` must be left out for regression; got {label_price}.")
+    if not labelled and label_cost is not None:
+        raise ArgumentError(f"`label_cost` must be left out for regression; got {label_cost}.")
     apart = _label_distance(first, second) if labelled else None
-    if apart is not None and apart > SOME and label_price is None:
+    if apart is not None and apart > SOME and label_cost is None:
         reason = f"the label shares differ by {apart:.4f} in total variation, and labels stay unless priced"
         return Shift(math.inf, math.inf, True, 0.0, 0, apart, reason)
     first, second, cost = with_unknown(first, second, cost)
     options = {"exact_up_to": exact_up_to, "block": block, "seed": seed}
-    if apart is not None and label_price is None:
+    if apart is not None and label_cost is None:
         return _by_class(first, second, cost, options)
     largest = max(len(first), len(second))
     pieces = 1 if largest <= exact_up_to else -(-largest // block)
     generator = torch.Generator().manual_seed(seed)
     left, right = (_blocks(_masses(data), pieces, generator) for data in (first, second))
     values = [
-        _exact(first, mine, second, yours, cost, label_price if labelled else None)
+        _exact(first, mine, second, yours, cost, label_cost if labelled else None)
         for mine, yours in zip(left, right, strict=True)
     ]
     distances = torch.tensor(values, dtype=torch.float64)
@@ -215,7 +215,7 @@ def transport_distance(
     if pieces == 1:
         return Shift(down(mean, _SOLVED), up(mean, _SOLVED), True, 0.0, 1, apart)
     return Shift(
-        low=_jensen(first, second, cost) + (label_price or 0.0) * (apart or 0.0),
+        low=_jensen(first, second, cost) + (label_cost or 0.0) * (apart or 0.0),
         high=up(mean, _SOLVED),
         exact=False,
         spread=float(distances.std()) / math.sqrt(pieces),

@@ -120,7 +120,7 @@ _UNUSED_WITH_SMOOTHING = (
     panel=_SAMPLES,
     help="Take the network's own predictions as labels, to certify that they do not change.",
 )
-@option("--label-price", type=float, panel=_SAMPLES, help="Cost at which a label may change.")
+@option("--label-cost", type=float, panel=_SAMPLES, help="Cost at which a label may change.")
 @option(
     "--class-weights",
     type=Choice(CLASS_WEIGHTS),
@@ -231,7 +231,7 @@ def certify(
     \b
     certus certify runs/digits
     certus certify runs/digits --rho 0.01 --rho 0.1 --confidence 0.95
-    certus certify runs/digits --rho 0.05 --split calibration --label-price 1
+    certus certify runs/digits --rho 0.05 --split calibration --label-cost 1
     certus certify runs/digits --epsilon 0.3 --epsilon 0.5
     certus certify runs/jobs --rho 0.1 --data csv:new.csv
     certus certify runs/noisy --rho 0.01 --smoothing 0.25

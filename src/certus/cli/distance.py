@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 @command("distance", panel="Data")
 @argument("first")
 @argument("second")
-@option("--label-price", type=float, show_default="labels do not change", help="Cost of changing a label.")
+@option("--label-cost", type=float, show_default="labels do not change", help="Cost of changing a label.")
 @option("--run", type=PATH, help="Run directory to certify at the measured distance.")
 @option("--samples", type=int, show_default="all", help="Number of samples of each, drawn at random.")
 @option(
@@ -58,7 +58,7 @@ def distance(
     context: click.Context,
     first: str,
     second: str,
-    label_price: float | None,
+    label_cost: float | None,
     run: Path | None,
     samples: int | None,
     seed: int,
@@ -69,8 +69,8 @@ def distance(
     """Measure the transport distance between two data sets.
 
     \b
-    certus distance employment@test employment@2018 --label-price 1
-    certus distance wine@test wine@train --label-price 1 --run runs/wine
+    certus distance employment@test employment@2018 --label-cost 1
+    certus distance wine@test wine@train --label-cost 1 --run runs/wine
 
     FIRST and SECOND are data sets as for certus train, or DATA@SPLIT such as employment@2018. The distance is
     in the units of the first, or of the run.
@@ -96,8 +96,8 @@ def distance(
     with _about("first"):
         data = load(spec) if trained is None else trained.data
     refuse_unused(context, unused_without_labels(data))
-    if label_price is not None:
-        require_number("label_price", label_price)
+    if label_cost is not None:
+        require_number("label_cost", label_cost)
     require(samples is None or samples >= 2, "samples", "be at least 2", samples)
     chosen = []
     for name_of, each in (("first", (spec, name)), ("second", (other, later))):
@@ -107,7 +107,7 @@ def distance(
     here, there = (part.data for part in chosen)
     unlabelled = data.classes is not None and there.targets.is_floating_point()
     if unlabelled:
-        refuse_unused(context, {"label_price": f"for {second}, which has no labels"})
+        refuse_unused(context, {"label_cost": f"for {second}, which has no labels"})
         here = replace(here, targets=torch.zeros(len(here)))
     if trained is not None:
         rule = "freeze no column: rows that differ in one are infinitely far apart (measure without --run)"
@@ -116,20 +116,20 @@ def distance(
         rule = f"lie where the inputs of the run may, in {trained.domain}, for its certificate to hold there"
         require(outside == 0, "second", rule, f"{outside} of {len(there)} samples of {second} outside")
     cost = default_cost(data) if trained is None else trained.cost
-    measured = transport_distance(here, there, cost, label_price=label_price, seed=seed)
+    measured = transport_distance(here, there, cost, label_cost=label_cost, seed=seed)
     # One half of the first against the other: the distance that is due to chance.
     half, other_half = halves(here, seed)
     chance = None
     if len(half) > 0:
-        chance = transport_distance(half, other_half, cost, label_price=label_price, seed=seed)
-    estimate = estimated_distance(here, there, cost, label_price=label_price, seed=seed)
+        chance = transport_distance(half, other_half, cost, label_cost=label_cost, seed=seed)
+    estimate = estimated_distance(here, there, cost, label_cost=label_cost, seed=seed)
     moved = shifted_features(data, here.inputs, there.inputs, cost)
     bracket: dict[str, Any] | None = None
     if trained is not None and measured.reason is None and not unlabelled:
         messages.print(f"Certifying {run} on {first} at rho = {measured.high:.4g}.")
         settings = CertifySettings(
             rho=(measured.high,),
-            label_price=label_price,
+            label_cost=label_cost,
             data=None if spec == trained.settings.data else spec,
             split=name,
             samples=samples,
@@ -176,7 +176,7 @@ def _show(
 
     if measured.reason is not None:
         console.print(
-            f"{first} and {second} are infinitely far apart: {measured.reason}. With --label-price, "
+            f"{first} and {second} are infinitely far apart: {measured.reason}. With --label-cost, "
             "labels may change at a finite price."
         )
         return

@@ -416,7 +416,7 @@ def unused_by_data(data: SplitDataset) -> dict[str, str | None]:
 def unused_without_labels(data: SplitDataset) -> dict[str, str | None]:
     """Return the options without effect for a regression."""
     reason = f"for {data.name}, a regression: there are no labels" if data.classes is None else None
-    return dict.fromkeys(("label_price", "own_labels", "epsilon", "class_weights"), reason)
+    return dict.fromkeys(("label_cost", "own_labels", "epsilon", "class_weights"), reason)
 
 
 def unused_by_source(spec: str) -> dict[str, str | None]:

@@ -73,20 +73,20 @@ def read_prices(prices: Any, spreads: np.ndarray, names: np.ndarray | None) -> n
     if isinstance(prices, Mapping):
         for key, price in prices.items():
             rule = f"be a number for {key!r}"
-            require(isinstance(price, Real), "feature_prices", rule, repr(price))
+            require(isinstance(price, Real), "feature_costs", rule, repr(price))
             chosen[_position(key, count, names)] = price
     elif prices is not None:
         rule = f"be a number, one for each of the {count} features, or a mapping of names to prices"
         try:
             values = np.asarray(prices, dtype=np.float64)
         except (TypeError, ValueError):
-            raise ArgumentError(f"`feature_prices` must {rule}; got {prices!r}.") from None
-        require(values.shape in ((), (count,)), "feature_prices", rule, f"shape {values.shape}")
+            raise ArgumentError(f"`feature_costs` must {rule}; got {prices!r}.") from None
+        require(values.shape in ((), (count,)), "feature_costs", rule, f"shape {values.shape}")
         chosen = np.broadcast_to(values, (count,)).astype(np.float64)
     rule = "be positive (∞ freezes a feature)"
-    require(bool((chosen > 0).all()), "feature_prices", rule, prices)
+    require(bool((chosen > 0).all()), "feature_costs", rule, prices)
     free = bool(np.isfinite(chosen).any())
-    require(free, "feature_prices", "leave at least one feature free to move", prices)
+    require(free, "feature_costs", "leave at least one feature free to move", prices)
     return chosen
 
 
@@ -96,7 +96,7 @@ def _position(key: Any, count: int, names: np.ndarray | None) -> int:
     if isinstance(key, int | np.integer) and 0 <= key < count:
         return int(key)
     legal = f"one of {', '.join(map(str, names))}" if names is not None else f"a number from 0 to {count - 1}"
-    raise ArgumentError(f"`feature_prices` must name features, {legal}; got {key!r}.")
+    raise ArgumentError(f"`feature_costs` must name features, {legal}; got {key!r}.")
 
 
 def cost_of(prices: np.ndarray) -> Cost:
@@ -331,13 +331,13 @@ class RobustEstimator(BaseEstimator):  # type: ignore[misc]
         mean, spread = feature_spreads(X, weights)
         self.feature_spreads_ = spread
         names = getattr(self, "feature_names_in_", None)
-        self.feature_prices_ = read_prices(self.feature_prices, spread, names)
+        self.feature_costs_ = read_prices(self.feature_costs, spread, names)
         module = make_network(self.network, X.shape[1], outputs, certified=certified, seed=seed)
         inside = is_sizes(self.network)
         inputs = torch.from_numpy((X - mean) / spread if inside else np.array(X))
-        prices = self.feature_prices_ * spread**2 if inside and self.feature_prices is not None else None
+        prices = self.feature_costs_ * spread**2 if inside and self.feature_costs is not None else None
         cost = cost_of(
-            self.feature_prices_ if not inside else np.ones(len(spread)) if prices is None else prices
+            self.feature_costs_ if not inside else np.ones(len(spread)) if prices is None else prices
         )
         gamma, rho = self.gamma, self.rho
         if gamma is None and rho is None:
@@ -375,7 +375,7 @@ class RobustEstimator(BaseEstimator):  # type: ignore[misc]
         )
         if inside:
             fold_inputs(module, torch.from_numpy(mean), torch.from_numpy(spread))
-        self.module_, self.cost_ = module, cost_of(self.feature_prices_)
+        self.module_, self.cost_ = module, cost_of(self.feature_costs_)
         self.n_iter_ = len(fitted.history)
         self.loss_curve_ = [epoch.loss * unit for epoch in fitted.history]
         robust = fitted.robustness
@@ -426,7 +426,7 @@ class RobustEstimator(BaseEstimator):  # type: ignore[misc]
         """Bracket the worst loss (and error rate) over all distributions within transport cost ρ of (X, y).
 
         Args:
-            rho: mean transport costs, in the prices ``feature_prices_``; one or several.
+            rho: mean transport costs, in the prices ``feature_costs_``; one or several.
             sample_weight: certifies the weighted sample, and so does ``class_weight``; both are refused
                 with ``confidence``, which takes the samples for independent draws.
             confidence: 1 − δ, for the population that X and y were drawn from; nothing may have been fitted

@@ -30,9 +30,9 @@ class RobustClassifier(ClassifierMixin, RobustEstimator):  # type: ignore[misc]
         certified: keep the network where the inner problem is *proven* to be concave (certified training).
         network: widths of hidden layers, () for a linear model; a ``torch.nn.Module``, which is copied and
             takes the rows as they are; or a function of ``inputs`` and ``outputs`` that makes one.
-        feature_prices: p_j in c = Σ p_j (x_j − x₀_j)²: one for all, one for each feature, or a mapping from
+        feature_costs: p_j in c = Σ p_j (x_j − x₀_j)²: one for all, one for each feature, or a mapping from
             names or positions; ∞ freezes a feature. By default 1/variance in the training data.
-        label_price: what changing a label costs; labels never move without one.
+        label_cost: what changing a label costs; labels never move without one.
         class_weight: a mapping from labels to weights, or "balanced".
         epochs, batch_size, learning_rate, weight_decay: of Adam, with a learning rate that falls to 0.
         early_stopping: hold out ``validation_fraction`` of the samples, and stop when their loss has not
@@ -44,7 +44,7 @@ class RobustClassifier(ClassifierMixin, RobustEstimator):  # type: ignore[misc]
     Attributes:
         classes_: the labels.
         module_: the network, in float64, of rows in their own units; ``certus.certify`` takes it.
-        cost_, feature_prices_, feature_spreads_: the transport cost, its prices, and standard deviations.
+        cost_, feature_costs_, feature_spreads_: the transport cost, its prices, and standard deviations.
         gamma_, rho_hat_: γ at the end, None if trained plainly, and how far the sample moves there
             (*estimated*).
         curvature_: with ``certified``, the *proven* bound on the curvature of the loss, below 2γ.
@@ -64,8 +64,8 @@ class RobustClassifier(ClassifierMixin, RobustEstimator):  # type: ignore[misc]
         certified: bool = False,
         *,
         network: Any = (32,),
-        feature_prices: Any = None,
-        label_price: float | None = None,
+        feature_costs: Any = None,
+        label_cost: float | None = None,
         class_weight: Any = None,
         epochs: int = ESTIMATOR.epochs,
         batch_size: int = ESTIMATOR.batch_size,
@@ -81,8 +81,8 @@ class RobustClassifier(ClassifierMixin, RobustEstimator):  # type: ignore[misc]
         self.rho = rho
         self.certified = certified
         self.network = network
-        self.feature_prices = feature_prices
-        self.label_price = label_price
+        self.feature_costs = feature_costs
+        self.label_cost = label_cost
         self.class_weight = class_weight
         self.epochs = epochs
         self.batch_size = batch_size
@@ -112,8 +112,8 @@ class RobustClassifier(ClassifierMixin, RobustEstimator):  # type: ignore[misc]
         targets = torch.from_numpy(codes.astype(np.int64))
         plain = isinstance(self.certified, bool | np.bool_)
         require(plain, "certified", "be True or False", repr(self.certified))
-        if self.label_price is not None:
-            require_number("label_price", self.label_price)
+        if self.label_cost is not None:
+            require_number("label_cost", self.label_cost)
         self._train(X, targets, weights, len(self.classes_), bool(self.certified), unit=1.0)
         return self
 
@@ -139,7 +139,7 @@ class RobustClassifier(ClassifierMixin, RobustEstimator):  # type: ignore[misc]
         return CrossEntropy()
 
     def _label_cost(self) -> LabelCost | None:
-        return None if self.label_price is None else LabelCost(self.label_price, len(self.classes_))
+        return None if self.label_cost is None else LabelCost(self.label_cost, len(self.classes_))
 
     def _encoded(self, y: Any) -> Tensor:
         labels = column_or_1d(y)
@@ -177,7 +177,7 @@ class RobustRegressor(RegressorMixin, RobustEstimator):  # type: ignore[misc]
         rho: float | None = None,
         *,
         network: Any = (32,),
-        feature_prices: Any = None,
+        feature_costs: Any = None,
         epochs: int = ESTIMATOR.epochs,
         batch_size: int = ESTIMATOR.batch_size,
         learning_rate: float = ESTIMATOR.learning_rate,
@@ -191,7 +191,7 @@ class RobustRegressor(RegressorMixin, RobustEstimator):  # type: ignore[misc]
         self.gamma = gamma
         self.rho = rho
         self.network = network
-        self.feature_prices = feature_prices
+        self.feature_costs = feature_costs
         self.epochs = epochs
         self.batch_size = batch_size
         self.learning_rate = learning_rate

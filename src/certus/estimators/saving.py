@@ -33,7 +33,7 @@ def save_estimator(estimator: RobustClassifier | RobustRegressor, path: Path) ->
     if not hasattr(estimator, "module_"):
         raise ArgumentError(f"A {kind} must be fitted before it is saved.")
     tensors = {f"module.{name}": value for name, value in estimator.module_.state_dict().items()}
-    for name in ("feature_prices_", "feature_spreads_", "class_weight_"):
+    for name in ("feature_costs_", "feature_spreads_", "class_weight_"):
         if getattr(estimator, name, None) is not None:
             tensors[name] = torch.from_numpy(np.array(getattr(estimator, name)))
     note = {
@@ -81,7 +81,7 @@ def _restored(tensors: dict[str, Tensor], note: Any, network: Any) -> RobustClas
     for name, values in (("feature_names_in_", note["names"]), ("classes_", note["classes"])):
         if values is not None:
             setattr(estimator, name, np.array(values["values"], dtype=np.dtype(values["dtype"])))
-    for name in ("feature_prices_", "feature_spreads_", "class_weight_"):
+    for name in ("feature_costs_", "feature_spreads_", "class_weight_"):
         if name in tensors:
             setattr(estimator, name, tensors[name].numpy())
     outputs = 1
@@ -94,7 +94,7 @@ def _restored(tensors: dict[str, Tensor], note: Any, network: Any) -> RobustClas
     module.load_state_dict(
         {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
     )
-    estimator.module_, estimator.cost_ = module, cost_of(estimator.feature_prices_)
+    estimator.module_, estimator.cost_ = module, cost_of(estimator.feature_costs_)
     return estimator
 
 

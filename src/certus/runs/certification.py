@@ -51,7 +51,7 @@ class CertifySettings:
             is not.
         seed: chooses them, and the order in which a population bound takes them.
         own_labels: certify the network's own predictions instead of the labels.
-        label_price: a finite price for changing a label.
+        label_cost: a finite price for changing a label.
         class_weights: "balanced" counts each loss by its class, as a balanced training does.
         unbounded: let inputs move in all of space, not only in the domain that the run was trained in.
     """
@@ -65,7 +65,7 @@ class CertifySettings:
     samples: int | None = None
     seed: int = 0
     own_labels: bool = False
-    label_price: float | None = None
+    label_cost: float | None = None
     inequality: str = "betting"
     gammas: tuple[float, ...] | None = None
     local_radii: int = 6
@@ -80,7 +80,7 @@ class CertifySettings:
             ("rho", self.rho),
             ("gamma", self.gammas or ()),
             ("clip", (self.clip,)),
-            ("label_price", (self.label_price,)),
+            ("label_cost", (self.label_cost,)),
         ):
             for value in values:  # what is no number, or negative, is refused where it is used
                 require(value is None or not value > LARGEST, name, f"be at most {LARGEST:g}", value)
@@ -150,8 +150,8 @@ def certify_run(
     criterion: Criterion = trained.loss.criterion
     if isinstance(criterion, CrossEntropy | SmoothMargin | MissProbability):
         criterion = CrossEntropy()  # smoothing and margins are devices of training, not to be certified
-    price, classes = settings.label_price, trained.data.classes
-    require(price is None or classes is not None, "label_price", "be left out for regression", price)
+    price, classes = settings.label_cost, trained.data.classes
+    require(price is None or classes is not None, "label_cost", "be left out for regression", price)
     counts = balancing_weights(trained.data).tolist() if settings.class_weights == "balanced" else None
     certificate = certify(
         trained.loss.model,
@@ -234,8 +234,8 @@ def certify_smoothed_run(
     assert settings.confidence is not None  # there is no statement without one
     require_holdout(trained, settings)
     chosen = certified_data(trained, settings)
-    price, classes = settings.label_price, trained.data.classes
-    require(price is None or classes is not None, "label_price", "be left out for regression", price)
+    price, classes = settings.label_cost, trained.data.classes
+    require(price is None or classes is not None, "label_cost", "be left out for regression", price)
     others = None
     if settings.data is None and settings.split != "calibration":
         others = trained.data.calibration
