@@ -313,5 +313,5 @@ def test_labels_that_the_model_does_not_know() -> None:
         certus.certify(model, (X, above), rho=0.1)
     with pytest.raises(ArgumentError, match=r"must be \(X, y\) for a model of scikit-learn"):
         certus.certify(model, [X, WORDS], rho=0.1)
-    with pytest.raises(ArgumentError, match=r"`model` must be a torch.nn.Module, or a fitted estimator"):
+    with pytest.raises(ArgumentError, match=r"`model` must be a torch.nn.Module or .*certify_smoothed"):
         certus.certify(lambda rows: rows, (X, LABELS), rho=0.1)
