@@ -175,8 +175,9 @@ def largest_penalty(
 ) -> LargestPenalty:
     """Search for the largest γ_adv at which T_γ is misclassified, by bisection on log γ for each sample.
 
-    The ascent is local, so errors need not come in order of γ. The result is *a* γ with an error next to
-    one without, starting from ``smallest`` and ``largest``. ``maximizer`` is the cost's own when None.
+    The ascent is local, so an error at one γ does not imply one at every smaller γ. Bisection between
+    ``smallest`` and ``largest`` finds a γ with an error just below one without; a larger γ may have one, too.
+    ``maximizer`` is the cost's own when None.
     """
     require(0 < smallest < largest < math.inf, "smallest", "be positive and below `largest`", smallest)
     require_count("rounds", rounds)

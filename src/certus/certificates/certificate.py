@@ -59,10 +59,10 @@ class AccuracyBracket:
 
     Attributes:
         certified, attacked: at least (proven), and at most (attained: the others were misled).
-        population_certified, population_attacked: the same of the population, for all ε at once, with the
-            confidence of the certificate for all that it says.
-        fixed_certified, fixed_attacked: the same for this ε alone, fixed beforehand, with that confidence for
-            these two and nothing else.
+        population_certified, population_attacked: the same for the population. They hold for all ε and all
+            other statements of the certificate at once, with its confidence.
+        fixed_certified, fixed_attacked: tighter bounds for the population at this ε alone. They hold with the
+            same confidence if ε was chosen beforehand and no other statement is used.
     """
 
     epsilon: float

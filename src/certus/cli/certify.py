@@ -85,7 +85,7 @@ _UNUSED_WITH_SMOOTHING = (
     type=float,
     multiple=True,
     panel=_SAMPLES,
-    show_default="EPSILON², or the rho of the run",
+    show_default="the square of EPSILON if that is given, else the rho of the run",
     help="Mean transport cost, a mean squared distance; may be repeated.",
 )
 @option(
@@ -105,7 +105,7 @@ _UNUSED_WITH_SMOOTHING = (
     "--split",
     panel=_SAMPLES,
     show_default="test; all with --data",
-    help="Split of the data: test, calibration, train, all, or a later sample.",
+    help="Split of the data: test, calibration, train, all, or a named later sample such as 2018.",
 )
 @option("--samples", type=int, panel=_SAMPLES, show_default="all", help="Number of samples, drawn at random.")
 @option(

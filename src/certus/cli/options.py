@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args, get_origin,
 import click
 from click.core import ParameterSource
 
-from certus._names import NORMS, PAPER_NAMES
+from certus._names import GRADIENT_ATTACKS, NORMS, PAPER_NAMES
 from certus.cli.streams import if_interrupted, results_apart
 from certus.errors import ArgumentError, UnsupportedError, require, truncate
 from certus.runs.settings import FLAGS, CommandOption
@@ -298,7 +298,7 @@ class AttackOptions:
             "Attack",
             default="pgd",
             flags=("--attack",),
-            choices=("fgsm", "bim", "pgd", "wrm"),
+            choices=(*GRADIENT_ATTACKS, "wrm"),
         ),
     ] = ()
     norm: Annotated[

@@ -34,7 +34,11 @@ if TYPE_CHECKING:
 @argument("run", type=PATH)
 @argument("data")
 @option("--radius/--no-radius", default=True, help="Certify a radius for the prediction of each row.")
-@option("--reach", default=0.5, help="Largest radius of interest; larger ones need not be certified.")
+@option(
+    "--reach",
+    default=0.5,
+    help="Largest radius of interest; the search for a larger certified radius stops there.",
+)
 @option("--output", "-o", type=PATH, show_default="stdout", help="CSV file to write.")
 @model_option
 @run_data_option

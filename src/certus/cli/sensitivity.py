@@ -55,7 +55,9 @@ _CATEGORIES = "A category changes in some rows instead: its rho is their share t
     type=float,
     help="Root mean square move of the --feature in its units; of a category, the share of rows that change.",
 )
-@option("--split", default="test", help="Samples to move: test, calibration, train, all, or a later sample.")
+@option(
+    "--split", default="test", help="Samples to move: test, calibration, train, all, or a named later sample."
+)
 @option("--samples", default=100, help="Number of rows, drawn at random; 0 for all.")
 @option("--seed", default=0, help="Seed of the drawn rows.")
 @option("--plot", type=PATH, help="Picture of the table to write, such as sensitivity.png.")

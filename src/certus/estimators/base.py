@@ -217,7 +217,8 @@ class WorstCase:
     """Moved rows with weights, at mean transport cost at most ρ from the sample.
 
     Attributes:
-        X, y: (m, features) and (m,) moved samples; m is n, or a multiple of it where it takes a mixture.
+        X, y: (m, features) and (m,) moved samples. Where the worst case is a mixture of several moves, each
+            sample appears once for each of them.
         weights: (m,) positive, with sum 1.
         loss: the mean loss there, *attained*; bound: what no distribution within ρ exceeds, *proven*.
     """

@@ -307,7 +307,7 @@ class RunDirectory:
     """A run directory; ``create`` or ``open`` one.
 
     Attributes:
-        moved: where its own data are now, if they are not where they were, such as "csv:FILE".
+        moved: the present place of its data, such as "csv:FILE", if they were moved.
     """
 
     path: Path
@@ -341,7 +341,7 @@ class RunDirectory:
         """Open an existing run of the current schema version.
 
         Args:
-            data: where its own data are now, if they are not where they were, such as "csv:FILE".
+            data: the present place of its data, such as "csv:FILE", if they were moved.
         """
         if not (path / SETTINGS).exists():
             raise RunError(

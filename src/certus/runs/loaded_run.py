@@ -143,7 +143,7 @@ def load_run(path: str | Path, *, model: str | None = None, data: str | None = N
 
     Args:
         model: the run's own ``FILE.py:FACTORY``, if it has one: it is executed.
-        data: where its own data are now, if they are not where they were, such as "csv:FILE".
+        data: the present place of its data, such as "csv:FILE", if they were moved.
     """
     return open_run(RunDirectory.open(Path(path), data=data), model=model)
 

@@ -146,9 +146,7 @@ class Settings:
     ] = "wrm"
     gamma: Annotated[
         float | None,
-        CommandOption(
-            "Penalty on transport in the inner problem of wrm; of any method with --certified.", METHOD
-        ),
+        CommandOption("Penalty on transport in the inner problem, for wrm and for --certified.", METHOD),
     ] = None
     rho: Annotated[
         float | None,
@@ -248,7 +246,8 @@ class Settings:
         float, CommandOption("Label smoothing of the loss, also in the inner problem.", MODEL)
     ] = 0.0
     margin: Annotated[
-        float, CommandOption("Margin by which the true class must lead in the training loss.", MODEL)
+        float,
+        CommandOption("Margin that the training loss demands between the true class and every other.", MODEL),
     ] = 0.0
     temperature: Annotated[
         float,
@@ -267,7 +266,8 @@ class Settings:
     noise: Annotated[
         float,
         CommandOption(
-            "Standard deviation of the Gaussian noise on the inputs in every evaluation of the loss.", MODEL
+            "Standard deviation of Gaussian noise on the inputs, for models to certify with --smoothing.",
+            MODEL,
         ),
     ] = 0.0
     translate: Annotated[

@@ -115,7 +115,7 @@ def certify_smoothed(
         cost: squared L2, weighted or full quadratic, masked or not.
         label_cost: the cost of changing a label; by default labels never change.
         calibration: other samples, which choose the grid of γ and the coefficients. By default a random
-            eighth of the data, about which nothing is then said.
+            eighth of the data, which the certificate then leaves out.
         seed: of the noise and of the order of the samples; fix it beforehand.
         attack_steps: points on each path that is searched for the lower bounds; 0 for none.
         progress: False for no progress bar; a function is called with the share of the work that is done.

@@ -60,8 +60,8 @@ def prospects(model: nn.Module, shape: Shape) -> str:
         )
     return (
         f"This model can be certified by its slope and its curvature: bounds on the slope are typically "
-        f"{words}, and bounds on the curvature {more}{curvature:g} times the attained curvature, unless you "
-        "train with --certified."
+        f"{words}, and bounds on the curvature {more}{curvature:g} times the attained curvature. "
+        "Training with --certified keeps them close."
     )
 
 
