@@ -269,13 +269,13 @@ def certify(
         )
         engine.progress = work.advance
         levels = engine.levels(grid_gammas)
-        known, attained_cost = engine.samples, None
-        if known.wrong is not None:
+        sample_values, attained_cost = engine.samples, None
+        if sample_values.wrong is not None:
             searched = [engine.nearest()] if attack_steps > 0 else []
             costs = [level.attained_error_cost for level in levels]
-            attained_cost = least_error_cost(problem, known.wrong, [*costs, *searched])
-        floor = known.proven_error_cost
-        start = known.start if clip is None else known.start.clamp_max(clip)
+            attained_cost = least_error_cost(problem, sample_values.wrong, [*costs, *searched])
+        floor = sample_values.proven_error_cost
+        start = sample_values.start if clip is None else sample_values.start.clamp_max(clip)
         population = None
         if confidence is not None:
             assert ceiling is not None
@@ -293,7 +293,7 @@ def certify(
                 repeats=portions.repeats,
             )
         levels = refine_gammas(engine, levels, rhos, gamma_rounds)
-        finish = known.loss if clip is None else known.loss.clamp_max(clip)
+        finish = sample_values.loss if clip is None else sample_values.loss.clamp_max(clip)
         certificate = Certificate(
             rhos=rhos,
             aggregates=tuple(DualAggregate.of(level, weights) for level in levels),

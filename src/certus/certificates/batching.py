@@ -96,25 +96,25 @@ def provable_criterion(
     That of data which are not in memory is inferred when they are read.
     """
     given = labels == "given"
-    known = as_criterion(criterion, source.targets if given and isinstance(source, Samples) else None)
-    match known:
+    provable = as_criterion(criterion, source.targets if given and isinstance(source, Samples) else None)
+    match provable:
         case InferredCriterion() if isinstance(source, Samples | tuple):
             return inferred_criterion(_some_targets(source) if given else None), class_weights
         case MeanSquaredError():
             targets = _some_targets(source) if given else None
             single = targets is not None and targets.numel() == len(targets)
-            return (SquaredError() if single else known), class_weights
+            return (SquaredError() if single else provable), class_weights
         case WeightedCrossEntropy(label_smoothing=0.0):
-            weights, known = tuple(known.weights.double().tolist()), CrossEntropy()
+            weights, provable = tuple(provable.weights.double().tolist()), CrossEntropy()
         case BinaryCrossEntropy(1.0):
             return Logistic(), class_weights
         case BinaryCrossEntropy(positive_weight):
-            weights, known = (1.0, positive_weight), Logistic()
+            weights, provable = (1.0, positive_weight), Logistic()
         case _:
-            return known, class_weights
+            return provable, class_weights
     rule = "be left out where the criterion has weights of its own"
     require(class_weights is None, "class_weights", rule, class_weights)
-    return known, weights
+    return provable, weights
 
 
 def _some_targets(source: Readable) -> Tensor | None:

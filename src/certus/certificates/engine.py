@@ -154,15 +154,15 @@ class Engine:
         first: int,
     ) -> DualValues:
         """That of one portion, kept or new, checked against doing nothing and against other γ."""
-        known = self._recalled(gamma, number, here)
-        level = known or here.level(gamma)[0]
+        cached = self._recalled(gamma, number, here)
+        level = cached or here.level(gamma)[0]
         start = self._clipped(self._known[number].start)
         assumptions = self.problem.assumptions
         check_dual_values(level, torch.zeros_like(start), start, assumptions, "doing nothing", first)
         for one, other in [(level, each) for each in (*others, level)] + [(each, level) for each in others]:
             origin = f"the ascent at gamma = {other.gamma:.6g}"
             check_dual_values(one, other.transport_cost, other.loss, assumptions, origin, first)
-        if self.cache is not None and known is None:
+        if self.cache is not None and cached is None:
             self.cache.save(level, number)
         self._advance(LEVEL * len(start) * self.labels)
         return level
@@ -174,8 +174,8 @@ class Engine:
         level = None if self.cache is None else self.cache.load(gamma, number)
         if self.cache is None or level is None:
             return None
-        known = self._known[number]
-        reason = cached_fault(level, self._clipped(known.start), known.proven_error_cost, self.clip)
+        values = self._known[number]
+        reason = cached_fault(level, self._clipped(values.start), values.proven_error_cost, self.clip)
         if reason is None:
             index, few = here.probe
             reason = cached_disagreement(level, index, few.level(gamma)[0])
@@ -338,12 +338,12 @@ def refine_gammas(
     for turn in range(rounds):
         levels.sort(key=lambda level: -level.gamma)
         step = _STEP ** (0.5 ** (turn + 1))
-        known = [level.gamma for level in levels]
+        gammas = [level.gamma for level in levels]
         means = [DualAggregate.of(level, engine.weights).bound for level in levels]
-        best = {min(known, key=lambda gamma: gamma * rho + means[known.index(gamma)]) for rho in rhos}
+        best = {min(gammas, key=lambda gamma: gamma * rho + means[gammas.index(gamma)]) for rho in rhos}
         wanted: list[float] = []
         for gamma in sorted(gamma * factor for gamma in best for factor in (step, 1 / step)):
-            if all(abs(gamma / other - 1) > 0.02 for other in (*known, *wanted)):
+            if all(abs(gamma / other - 1) > 0.02 for other in (*gammas, *wanted)):
                 wanted.append(gamma)
         if wanted:
             levels += engine.levels(wanted)

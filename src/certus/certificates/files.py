@@ -83,8 +83,8 @@ def as_json(certificate: Certificate) -> dict[str, Any]:
     if certificate.labels == "predicted":
         content |= {"labels": "predicted", "labels_statement": PREDICTED_LABELS_STATEMENT}
     if certificate.no_proof is not None:
-        known = certificate.proven_error_cost is not None
-        validity = f"{ERRORS_ALONE} {content['validity']}" if known else NO_PROOF_VALIDITY
+        has_error_bound = certificate.proven_error_cost is not None
+        validity = f"{ERRORS_ALONE} {content['validity']}" if has_error_bound else NO_PROOF_VALIDITY
         content |= {"no_proof": certificate.no_proof, "validity": validity}
     return add_checksum(_plain(content))
 

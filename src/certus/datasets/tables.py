@@ -122,8 +122,8 @@ def make_data(
 def _target_name(raw: RawTable, options: TableOptions) -> str:
     name = list(raw.columns)[-1] if options.target is None else options.target
     if name not in raw.columns:
-        known = truncate(", ".join(raw.columns), 1000)
-        raise ArgumentError(f"`target` must be a column of {raw.source}: {known}; got {name!r}.")
+        columns = truncate(", ".join(raw.columns), 1000)
+        raise ArgumentError(f"`target` must be a column of {raw.source}: {columns}; got {name!r}.")
     return name
 
 
@@ -188,10 +188,10 @@ def _as_category(recipe: ColumnRecipe, raw: RawColumn, findings: TableFindings) 
             f"{recipe.distinct} in column {recipe.name!r}, such as {raw.words[at]!r} in row {at + 1}{line}; "
             f"--drop it if it names or identifies, or repair its numbers",
         )
-    known = sorted({cell for cell in raw.words if cell is not None})
-    if recipe.missing and GAP in known:
+    categories = sorted({cell for cell in raw.words if cell is not None})
+    if recipe.missing and GAP in categories:
         findings.problems.append(ambiguous_gaps(recipe.name))
-    return replace(recipe, kind="category", categories=(*known, *([GAP] if recipe.missing else [])))
+    return replace(recipe, kind="category", categories=(*categories, *([GAP] if recipe.missing else [])))
 
 
 def _check_slips(label: str, raw: RawColumn, findings: TableFindings) -> None:
