@@ -11,9 +11,9 @@ import functools
 import os
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import Field, dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin, get_type_hints
 
 import click
 from click.core import ParameterSource
@@ -21,7 +21,7 @@ from click.core import ParameterSource
 from certus._names import GRADIENT_ATTACKS, NORMS, PAPER_NAMES
 from certus.cli.streams import if_interrupted, results_apart
 from certus.errors import ArgumentError, UnsupportedError, require, truncate
-from certus.runs.settings import FLAGS, CommandOption
+from certus.runs.settings import FLAGS, option_field
 
 if TYPE_CHECKING:
     from certus.datasets import SplitDataset
@@ -249,115 +249,100 @@ tensorboard_option = option(
 def options_of(settings: type, *, types: Mapping[str, Any] | None = None) -> Callable[[_Function], _Function]:
     """Return a decorator that adds one option for each described field of a dataclass.
 
-    A field is described by ``Annotated[type, CommandOption(...)]``. Where the description words the default,
-    the option is None unless it is typed.
+    A field is described by ``option_field``. Where the description words the default, the option is None
+    unless it is typed.
 
     Args:
         types: field → its type on the command line, where that is another.
     """
-    hints = get_type_hints(settings, include_extras=True)
+    kinds = get_type_hints(settings) | dict(types or {})
 
     def decorate(function: _Function) -> _Function:
         for field in reversed(fields(settings)):
-            if hasattr(hints[field.name], "__metadata__"):
-                kind, described = get_args(hints[field.name])
-                kind = (types or {}).get(field.name, kind)
-                function = _option(field.name, kind, field.default, described)(function)
+            if field.metadata:
+                function = _option(field, kinds[field.name])(function)
         return function
 
     return decorate
 
 
-def _option(name: str, kind: Any, default: Any, described: CommandOption) -> Callable[[_Function], _Function]:
+def _option(field: Field[Any], kind: Any) -> Callable[[_Function], _Function]:
     """Return the option of a field; a field that is True by default has ``--no-…`` beside it."""
-    flags = described.flags or (FLAGS.get(name, f"--{name.replace('_', '-')}"),)
-    settings: dict[str, Any] = {"help": described.help, "panel": described.panel, "default": default}
+    about, default = field.metadata, field.default
+    flags = about["flags"] or (FLAGS.get(field.name, f"--{field.name.replace('_', '-')}"),)
+    settings: dict[str, Any] = {"help": about["help"], "panel": about["panel"], "default": default}
     if get_origin(kind) is tuple:
         kind, _ = get_args(kind)
         settings |= {"multiple": True, "default": ()}
-    elif described.default:
+    elif about["shown"]:
         settings["default"] = None
-    if described.default or default == "":
-        settings["show_default"] = described.default or False
+    if about["shown"] or default == "":
+        settings["show_default"] = about["shown"] or False
     kind = next((part for part in get_args(kind) if part is not type(None)), kind)
     if kind is bool:
         pair = f"{flags[0]}/--no-{flags[0][2:]}" if default else flags[0]
-        return option(pair, name, is_flag=True, **settings)
-    kind = Choice(described.choices) if described.choices else PATH if kind is Path else kind
-    return option(*flags, name, type=kind, **settings)
+        return option(pair, field.name, is_flag=True, **settings)
+    kind = Choice(about["choices"]) if about["choices"] else PATH if kind is Path else kind
+    return option(*flags, field.name, type=kind, **settings)
 
 
 @dataclass(frozen=True)
 class AttackOptions:
     """Options of ``certus attack`` and ``certus compare``, as they were typed."""
 
-    attacks: Annotated[
-        tuple[str, ...],
-        CommandOption(
-            "Attack to run; may be repeated, and then the worst of all attacks is listed too.",
-            "Attack",
-            default="pgd",
-            flags=("--attack",),
-            choices=(*GRADIENT_ATTACKS, "wrm"),
-        ),
-    ] = ()
-    norm: Annotated[
-        str | None,
-        CommandOption(
-            "Norm of the perturbations of fgsm, bim and pgd.",
-            "Attack",
-            default="inf; without --epsilon, the norm that the run was trained for",
-            choices=tuple(NORMS),
-        ),
-    ] = None
-    epsilon: Annotated[
-        tuple[str, ...],
-        CommandOption(
-            "Largest norm of a perturbation; may be repeated for a sweep. from:RUN is the root mean square "
-            "distance by which wrm moves the training data of that run.",
-            "Attack",
-            default="the distance that the run was trained for",
-        ),
-    ] = ()
-    gamma: Annotated[
-        tuple[float, ...],
-        CommandOption("Penalty on transport of the attack wrm; may be repeated for a sweep.", "Attack"),
-    ] = ()
-    relative: Annotated[
-        bool, CommandOption("Multiply every epsilon by the mean norm of the training inputs.", "Attack")
-    ] = False
-    steps: Annotated[
-        int | None,
-        CommandOption("Gradient steps of bim and pgd.", "Attack", default="15; 20 with --nearest"),
-    ] = None
-    step_size: Annotated[
-        float | None, CommandOption("Step size of bim and pgd.", "Attack", default="2.5 * epsilon / steps")
-    ] = None
-    restarts: Annotated[
-        int | None,
-        CommandOption(
-            "Random restarts of pgd; the worst result of each sample counts.", "Attack", default="1"
-        ),
-    ] = None
-    clip: Annotated[
-        bool, CommandOption("Keep perturbed inputs inside the domain of the data, such as [0, 1].", "Attack")
-    ] = True
-    samples: Annotated[
-        int | None,
-        CommandOption("Number of test samples, drawn at random.", "Samples", default="all"),
-    ] = None
-    seed: Annotated[int, CommandOption("Seed of the drawn samples and of random restarts.", "Samples")] = 0
-    plot: Annotated[
-        Path | None, CommandOption("Picture of the sweep to write (.png, .svg or .pdf).", "Run and output")
-    ] = None
-    output: Annotated[
-        Path | None,
-        CommandOption(
-            "File to write: LaTeX (.tex) or CSV (.csv) of the rows, otherwise JSON of everything.",
-            "Run and output",
-            flags=("--output", "-o"),
-        ),
-    ] = None
+    attacks: tuple[str, ...] = option_field(
+        (),
+        "Attack",
+        "Attack to run; may be repeated, and then the worst of all attacks is listed too.",
+        shown="pgd",
+        flags=("--attack",),
+        choices=(*GRADIENT_ATTACKS, "wrm"),
+    )
+    norm: str | None = option_field(
+        None,
+        "Attack",
+        "Norm of the perturbations of fgsm, bim and pgd.",
+        shown="inf; without --epsilon, the norm that the run was trained for",
+        choices=tuple(NORMS),
+    )
+    epsilon: tuple[str, ...] = option_field(
+        (),
+        "Attack",
+        "Largest norm of a perturbation; may be repeated for a sweep. from:RUN is the root mean square "
+        "distance by which wrm moves the training data of that run.",
+        shown="the distance that the run was trained for",
+    )
+    gamma: tuple[float, ...] = option_field(
+        (), "Attack", "Penalty on transport of the attack wrm; may be repeated for a sweep."
+    )
+    relative: bool = option_field(
+        False, "Attack", "Multiply every epsilon by the mean norm of the training inputs."
+    )
+    steps: int | None = option_field(
+        None, "Attack", "Gradient steps of bim and pgd.", shown="15; 20 with --nearest"
+    )
+    step_size: float | None = option_field(
+        None, "Attack", "Step size of bim and pgd.", shown="2.5 * epsilon / steps"
+    )
+    restarts: int | None = option_field(
+        None, "Attack", "Random restarts of pgd; the worst result of each sample counts.", shown="1"
+    )
+    clip: bool = option_field(
+        True, "Attack", "Keep perturbed inputs inside the domain of the data, such as [0, 1]."
+    )
+    samples: int | None = option_field(
+        None, "Samples", "Number of test samples, drawn at random.", shown="all"
+    )
+    seed: int = option_field(0, "Samples", "Seed of the drawn samples and of random restarts.")
+    plot: Path | None = option_field(
+        None, "Run and output", "Picture of the sweep to write (.png, .svg or .pdf)."
+    )
+    output: Path | None = option_field(
+        None,
+        "Run and output",
+        "File to write: LaTeX (.tex) or CSV (.csv) of the rows, otherwise JSON of everything.",
+        flags=("--output", "-o"),
+    )
 
 
 ATTACK_PANELS = ("Attack", "Samples", "Run and output")

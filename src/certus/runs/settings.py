@@ -6,21 +6,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
-from typing import Annotated, Any
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any
 
 from certus._defaults import ATTACK_STEPS, CERTIFIED, PLAIN, TOLERANCE
 from certus._names import GRADIENT_ATTACKS, NORMS, PAPER_NAMES
 from certus.errors import ArgumentError, require, require_count, require_number
-from certus.storage.files import check_types
+from certus.storage.files import T, check_types
 from certus.table_options import MISSING_WAYS, SPLIT_WAYS, TableOptions, listed_names
-
-_RULE = "be one number, or LAYER=VALUE for each layer"
 
 
 def typed_decay(texts: Sequence[str]) -> float | str:
-    """What was typed, once or several times, as a setting.
+    """Return weight decay as a setting, from what was typed once or several times.
 
     >>> typed_decay(["0.1"]), typed_decay(["0=0.1", "2=0.01"])
     (0.1, '0=0.1,2=0.01')
@@ -33,24 +31,16 @@ def typed_decay(texts: Sequence[str]) -> float | str:
 
 
 def decay_of_layers(setting: float | str) -> float | dict[str, float]:
-    """A setting as ``fit`` takes it, checked.
+    """Return weight decay as ``fit`` takes it, checked.
 
     >>> decay_of_layers("0=0.1,features.3=0.01")
     {'0': 0.1, 'features.3': 0.01}
     """
     if not isinstance(setting, str):
         return require_number("weight_decay", setting, zero=True)
-    amounts: dict[str, float] = {}
-    for entry in setting.split(","):
-        layer, equals, value = entry.strip().partition("=")
-        require(bool(layer and equals), "weight_decay", _RULE, repr(setting))
-        require(layer not in amounts, "weight_decay", "name each layer once", repr(setting))
-        try:
-            amounts[layer] = float(value)
-        except ValueError:
-            require(False, "weight_decay", _RULE, repr(setting))
-        require_number("weight_decay", amounts[layer], zero=True)
-    return amounts
+    rule = "be one number, or LAYER=VALUE for each layer"
+    amounts = _numbers_by_name("weight_decay", setting, setting.split(","), "layer", rule)
+    return {layer: require_number("weight_decay", amount, zero=True) for layer, amount in amounts.items()}
 
 
 def column_costs(text: str) -> dict[str, float]:
@@ -59,23 +49,30 @@ def column_costs(text: str) -> dict[str, float]:
     >>> column_costs("town=3, age=inf")
     {'town': 3.0, 'age': inf}
     """
-    costs: dict[str, float] = {}
-    for part in listed_names(text):
-        name, equals, number = part.rpartition("=")
-        try:
-            cost = float(number)
-        except ValueError:
-            equals, cost = "", 0.0
-        rule = "be COLUMN=COST, several separated by commas"
-        require(equals != "" and name != "", "feature_cost", rule, repr(text))
-        require(cost > 0, "feature_cost", "be positive, inf to freeze", repr(part))
-        require(name not in costs, "feature_cost", "name each column once", repr(text))
-        costs[name] = cost
+    rule = "be COLUMN=COST, several separated by commas"
+    costs = _numbers_by_name("feature_cost", text, listed_names(text), "column", rule)
+    for name, cost in costs.items():
+        require(cost > 0, "feature_cost", "be positive, inf to freeze", repr(f"{name}={cost:g}"))
     return costs
 
 
+def _numbers_by_name(
+    option: str, text: str, entries: Iterable[str], noun: str, rule: str
+) -> dict[str, float]:
+    """Parse entries of the form NAME=NUMBER."""
+    numbers: dict[str, float] = {}
+    for entry in entries:
+        name, _, number = entry.strip().rpartition("=")
+        require(name not in numbers, option, f"name each {noun} once", repr(text))
+        try:
+            numbers[name] = float(number)
+        except ValueError:
+            name = ""
+        require(name != "", option, rule, repr(text))
+    return numbers
+
+
 METHODS = ("wrm", "erm", *GRADIENT_ATTACKS)
-COSTS = ("natural", "l1", "linf")
 METHOD_OPTIONS = {  # option → the methods that take it; to others it means nothing
     "gamma": ("wrm",),
     "rho": ("wrm",),
@@ -88,40 +85,34 @@ METHOD_OPTIONS = {  # option → the methods that take it; to others it means no
     "step_size": ("bim", "pgd"),
     "clip": ("wrm", *GRADIENT_ATTACKS),
 }
-LOSSES = ("cross-entropy", "bounded")
-OPTIMIZERS = ("adam", "sgd")
-SCHEDULES = ("constant", "cosine")
-MAXIMIZERS = ("adaptive", "paper")
 CLASS_WEIGHTS = ("equal", "balanced")
 FLAGS = {"learning_rate": "--lr"}
 """Setting → its option, where that is not its name with dashes."""
 
-DATA, MODEL, METHOD, OPTIMISATION, OUTPUT = PANELS = (
-    "Data",
-    "Model and loss",
-    "Method",
-    "Optimisation",
-    "Output",
-)
+PANELS = ("Data", "Model and loss", "Method", "Optimisation", "Output")
 """Panels of ``certus train --help``."""
+DATA, MODEL, METHOD, OPTIMISATION, OUTPUT = PANELS
 
 
-@dataclass(frozen=True)
-class CommandOption:
-    """Description of a field as an option of a command.
+def option_field(
+    default: T,
+    panel: str,
+    help: str,
+    *,
+    shown: str = "",
+    flags: tuple[str, ...] = (),
+    choices: tuple[str, ...] = (),
+) -> T:
+    """Return a field of a dataclass that is an option of a command.
 
-    Attributes:
-        help: a sentence; panel: the heading that lists it.
-        default: the default in words, where it depends on the data or on other options.
+    Args:
+        panel: the heading of ``--help`` that lists it.
+        shown: the default in words, where it depends on the data or on other options.
         flags: the names of the option, where they are not that of the field.
-        choices: the values that it may have.
+        choices: its possible values.
     """
-
-    help: str
-    panel: str
-    default: str = ""
-    flags: tuple[str, ...] = ()
-    choices: tuple[str, ...] = ()
+    about = {"panel": panel, "help": help, "shown": shown, "flags": flags, "choices": choices}
+    return field(default=default, metadata=about)
 
 
 @dataclass(frozen=True)
@@ -136,217 +127,169 @@ class Settings:
 
     data: str
     model: str
-    method: Annotated[
-        str,
-        CommandOption(
-            "Training method: distributionally robust (wrm), ordinary (erm) or adversarial (fgsm, bim, pgd).",
-            METHOD,
-            choices=METHODS,
-        ),
-    ] = "wrm"
-    gamma: Annotated[
-        float | None,
-        CommandOption("Penalty on transport in the inner problem, for wrm and for --certified.", METHOD),
-    ] = None
-    rho: Annotated[
-        float | None,
-        CommandOption("Mean transport cost to be robust to; gamma is adjusted until it is reached.", METHOD),
-    ] = None
-    certified: Annotated[
-        bool,
-        CommandOption(
-            "Project the weights after every step, so that the inner problem is provably concave at gamma.",
-            METHOD,
-        ),
-    ] = False
-    cost: Annotated[
-        str,
-        CommandOption(
-            "Transport cost of wrm: natural (squared L2), or the squared sup-norm (linf) or L1 norm (l1).",
-            METHOD,
-            choices=COSTS,
-        ),
-    ] = "natural"
-    feature_cost: Annotated[
-        str,
-        CommandOption(
-            "Cost factors of columns of a table, such as town=3,age=inf. The factor of other columns is 1; "
-            "inf keeps a column fixed.",
-            METHOD,
-        ),
-    ] = ""
-    norm: Annotated[
-        str | None,
-        CommandOption(
-            "Norm of the perturbations of fgsm, bim and pgd.", METHOD, default="inf", choices=tuple(NORMS)
-        ),
-    ] = None
-    epsilon: Annotated[
-        float | None,
-        CommandOption(
-            "Largest norm of a perturbation of fgsm, bim and pgd. from:RUN is the root mean square distance "
-            "by which wrm moves the training data of that run.",
-            METHOD,
-        ),
-    ] = None
-    steps: Annotated[
-        int,
-        CommandOption(
-            "Gradient steps of bim and pgd, and of wrm with --maximizer paper.", METHOD, default="15"
-        ),
-    ] = ATTACK_STEPS
-    step_size: Annotated[
-        float | None, CommandOption("Step size of bim and pgd.", METHOD, default="2.5 * epsilon / steps")
-    ] = None
-    clip: Annotated[
-        bool, CommandOption("Keep perturbed inputs inside the domain of the data, such as [0, 1].", METHOD)
-    ] = True
-    epochs: Annotated[
-        int,
-        CommandOption("Passes over the training data.", OPTIMISATION, default="10, more for small data"),
-    ] = PLAIN.epochs
-    batch_size: Annotated[
-        int, CommandOption("Samples per optimisation step, over all processes.", OPTIMISATION)
-    ] = PLAIN.batch_size
-    optimizer: Annotated[str, CommandOption("Optimisation algorithm.", OPTIMISATION, choices=OPTIMIZERS)] = (
-        "adam"
+    method: str = option_field(
+        "wrm",
+        METHOD,
+        "Training method: distributionally robust (wrm), ordinary (erm) or adversarial (fgsm, bim, pgd).",
+        choices=METHODS,
     )
-    learning_rate: Annotated[
-        float,
-        CommandOption(
-            "Learning rate.", OPTIMISATION, default="0.01 with --certified, else 0.004 for mlp:…, else 0.001"
-        ),
-    ] = PLAIN.learning_rate
-    schedule: Annotated[
-        str,
-        CommandOption(
-            "Schedule of the learning rate: constant, or a cosine that falls to 0.",
-            OPTIMISATION,
-            default="constant; cosine with --certified",
-            choices=SCHEDULES,
-        ),
-    ] = PLAIN.schedule
-    weight_decay: Annotated[
-        float | str,
-        CommandOption(
-            "L2 penalty (λ/2)·|w|² on the weights: λ for all layers, or LAYER=λ for one; may be repeated.",
-            OPTIMISATION,
-            default="0",
-        ),
-    ] = 0.0
-    class_weights: Annotated[
-        str,
-        CommandOption(
-            "Weights of the classes in the loss: equal, or balanced by their frequency.",
-            MODEL,
-            choices=CLASS_WEIGHTS,
-        ),
-    ] = "equal"
-    label_smoothing: Annotated[
-        float, CommandOption("Label smoothing of the loss, also in the inner problem.", MODEL)
-    ] = 0.0
-    margin: Annotated[
-        float,
-        CommandOption("Margin that the training loss demands between the true class and every other.", MODEL),
-    ] = 0.0
-    temperature: Annotated[
-        float,
-        CommandOption(
-            "Temperature of the training loss. Values below 1 favour clean accuracy over robustness.", MODEL
-        ),
-    ] = 1.0
-    loss: Annotated[
-        str,
-        CommandOption(
-            "Loss of a classifier: cross-entropy, or bounded (1 minus the probability of the true class).",
-            MODEL,
-            choices=LOSSES,
-        ),
-    ] = "cross-entropy"
-    noise: Annotated[
-        float,
-        CommandOption(
-            "Standard deviation of Gaussian noise on the inputs, for models to certify with --smoothing.",
-            MODEL,
-        ),
-    ] = 0.0
-    translate: Annotated[
-        int, CommandOption("Largest random translation of training images, in pixels.", DATA)
-    ] = 0
-    affine: Annotated[
-        float,
-        CommandOption("Strength of the random affine maps of training images, such as 0.1.", DATA),
-    ] = 0.0
-    maximizer: Annotated[
-        str,
-        CommandOption(
-            "Maximiser of the inner problem of wrm: adaptive, which stops at --tolerance, or paper, which "
-            "takes --steps steps that decrease as 1/√t.",
-            METHOD,
-            choices=MAXIMIZERS,
-        ),
-    ] = "adaptive"
-    tolerance: Annotated[
-        float,
-        CommandOption("Accuracy to which wrm solves each inner problem, in units of the loss.", METHOD),
-    ] = TOLERANCE
-    seed: Annotated[
-        int, CommandOption("Seed of the data split, the initial weights and the batches.", OPTIMISATION)
-    ] = 0
-    target: Annotated[
-        str | None, CommandOption("Column of a table to predict.", DATA, default="the last column")
-    ] = None
-    drop: Annotated[str, CommandOption("Columns of a table to leave out, separated by commas.", DATA)] = ""
-    categorical: Annotated[
-        str, CommandOption("Numeric columns of a table that are categories, separated by commas.", DATA)
-    ] = ""
-    missing: Annotated[
-        str,
-        CommandOption(
-            "Handling of missing numbers: fill in the training median and add an indicator column, or refuse "
-            "the table.",
-            DATA,
-            choices=MISSING_WAYS,
-        ),
-    ] = "median"
-    encoding: Annotated[str, CommandOption("Text encoding of a csv: file, such as latin-1.", DATA)] = "utf-8"
-    separator: Annotated[str, CommandOption("Column separator of a csv: file, such as ;.", DATA)] = ","
-    split: Annotated[
-        str | None,
-        CommandOption(
-            "Split of a table: random, stratified by label, or by the groups or dates in --split-by.",
-            DATA,
-            default="random, unless --split-by is given",
-            choices=SPLIT_WAYS,
-        ),
-    ] = None
-    split_by: Annotated[
-        str | None,
-        CommandOption(
-            "Column to split a table by: dates split by time; rows with equal values of another column stay "
-            "together.",
-            DATA,
-        ),
-    ] = None
-    standardize: Annotated[
-        bool, CommandOption("Standardise the features of a table to mean 0 and variance 1.", DATA)
-    ] = True
+    gamma: float | None = option_field(
+        None, METHOD, "Penalty on transport in the inner problem, for wrm and for --certified."
+    )
+    rho: float | None = option_field(
+        None, METHOD, "Mean transport cost to be robust to; gamma is adjusted until it is reached."
+    )
+    certified: bool = option_field(
+        False,
+        METHOD,
+        "Project the weights after every step, so that the inner problem is provably concave at gamma.",
+    )
+    cost: str = option_field(
+        "natural",
+        METHOD,
+        "Transport cost of wrm: natural (squared L2), or the squared sup-norm (linf) or L1 norm (l1).",
+        choices=("natural", "l1", "linf"),
+    )
+    feature_cost: str = option_field(
+        "",
+        METHOD,
+        "Cost factors of columns of a table, such as town=3,age=inf. The factor of other columns is 1; "
+        "inf keeps a column fixed.",
+    )
+    norm: str | None = option_field(
+        None, METHOD, "Norm of the perturbations of fgsm, bim and pgd.", shown="inf", choices=tuple(NORMS)
+    )
+    epsilon: float | None = option_field(
+        None,
+        METHOD,
+        "Largest norm of a perturbation of fgsm, bim and pgd. from:RUN is the root mean square distance "
+        "by which wrm moves the training data of that run.",
+    )
+    steps: int = option_field(
+        ATTACK_STEPS,
+        METHOD,
+        "Gradient steps of bim and pgd, and of wrm with --maximizer paper.",
+        shown="15",
+    )
+    step_size: float | None = option_field(
+        None, METHOD, "Step size of bim and pgd.", shown="2.5 * epsilon / steps"
+    )
+    clip: bool = option_field(
+        True, METHOD, "Keep perturbed inputs inside the domain of the data, such as [0, 1]."
+    )
+    epochs: int = option_field(
+        PLAIN.epochs, OPTIMISATION, "Passes over the training data.", shown="10, more for small data"
+    )
+    batch_size: int = option_field(
+        PLAIN.batch_size, OPTIMISATION, "Samples per optimisation step, over all processes."
+    )
+    optimizer: str = option_field("adam", OPTIMISATION, "Optimisation algorithm.", choices=("adam", "sgd"))
+    learning_rate: float = option_field(
+        PLAIN.learning_rate,
+        OPTIMISATION,
+        "Learning rate.",
+        shown="0.01 with --certified, else 0.004 for mlp:…, else 0.001",
+    )
+    schedule: str = option_field(
+        PLAIN.schedule,
+        OPTIMISATION,
+        "Schedule of the learning rate: constant, or a cosine that falls to 0.",
+        shown="constant; cosine with --certified",
+        choices=("constant", "cosine"),
+    )
+    weight_decay: float | str = option_field(
+        0.0,
+        OPTIMISATION,
+        "L2 penalty (λ/2)·|w|² on the weights: λ for all layers, or LAYER=λ for one; may be repeated.",
+        shown="0",
+    )
+    class_weights: str = option_field(
+        "equal",
+        MODEL,
+        "Weights of the classes in the loss: equal, or balanced by their frequency.",
+        choices=CLASS_WEIGHTS,
+    )
+    label_smoothing: float = option_field(
+        0.0, MODEL, "Label smoothing of the loss, also in the inner problem."
+    )
+    margin: float = option_field(
+        0.0, MODEL, "Margin that the training loss demands between the true class and every other."
+    )
+    temperature: float = option_field(
+        1.0, MODEL, "Temperature of the training loss. Values below 1 favour clean accuracy over robustness."
+    )
+    loss: str = option_field(
+        "cross-entropy",
+        MODEL,
+        "Loss of a classifier: cross-entropy, or bounded (1 minus the probability of the true class).",
+        choices=("cross-entropy", "bounded"),
+    )
+    noise: float = option_field(
+        0.0,
+        MODEL,
+        "Standard deviation of Gaussian noise on the inputs, for models to certify with --smoothing.",
+    )
+    translate: int = option_field(0, DATA, "Largest random translation of training images, in pixels.")
+    affine: float = option_field(
+        0.0, DATA, "Strength of the random affine maps of training images, such as 0.1."
+    )
+    maximizer: str = option_field(
+        "adaptive",
+        METHOD,
+        "Maximiser of the inner problem of wrm: adaptive, which stops at --tolerance, or paper, which "
+        "takes --steps steps that decrease as 1/√t.",
+        choices=("adaptive", "paper"),
+    )
+    tolerance: float = option_field(
+        TOLERANCE, METHOD, "Accuracy to which wrm solves each inner problem, in units of the loss."
+    )
+    seed: int = option_field(0, OPTIMISATION, "Seed of the data split, the initial weights and the batches.")
+    target: str | None = option_field(None, DATA, "Column of a table to predict.", shown="the last column")
+    drop: str = option_field("", DATA, "Columns of a table to leave out, separated by commas.")
+    categorical: str = option_field(
+        "", DATA, "Numeric columns of a table that are categories, separated by commas."
+    )
+    missing: str = option_field(
+        "median",
+        DATA,
+        "Handling of missing numbers: fill in the training median and add an indicator column, or refuse "
+        "the table.",
+        choices=MISSING_WAYS,
+    )
+    encoding: str = option_field("utf-8", DATA, "Text encoding of a csv: file, such as latin-1.")
+    separator: str = option_field(",", DATA, "Column separator of a csv: file, such as ;.")
+    split: str | None = option_field(
+        None,
+        DATA,
+        "Split of a table: random, stratified by label, or by the groups or dates in --split-by.",
+        shown="random, unless --split-by is given",
+        choices=SPLIT_WAYS,
+    )
+    split_by: str | None = option_field(
+        None,
+        DATA,
+        "Column to split a table by: dates split by time; rows with equal values of another column stay "
+        "together.",
+    )
+    standardize: bool = option_field(
+        True, DATA, "Standardise the features of a table to mean 0 and variance 1."
+    )
     folder: str = ""
 
     @property
     def table(self) -> TableOptions:
-        """How a table is read."""
+        """Options for reading a table."""
         return TableOptions(**{field.name: getattr(self, field.name) for field in fields(TableOptions)})
 
     @classmethod
     def chosen(cls, **given: Any) -> Settings:
-        """Settings from what was given; None is not given. Some defaults follow from the rest."""
+        """Return settings from options, without those that are None. Some defaults follow from others."""
         known = {name: value for name, value in given.items() if value is not None}
-        known["method"] = PAPER_NAMES.get(known.get("method", "wrm"), known.get("method", "wrm"))
+        method = known.get("method", "wrm")
         defaults: dict[str, Any] = {}
         if known.get("certified"):
             defaults |= {"learning_rate": CERTIFIED.learning_rate, "schedule": CERTIFIED.schedule}
-        if known.get("method") in GRADIENT_ATTACKS:
+        if PAPER_NAMES.get(method, method) in GRADIENT_ATTACKS:
             defaults["norm"] = "inf"
         return cls(**defaults | known)
 
@@ -354,63 +297,46 @@ class Settings:
         check_types(self)
         object.__setattr__(self, "method", PAPER_NAMES.get(self.method, self.method))
         self.table  # noqa: B018 (checks its own)
-        for name, legal in (
-            ("method", METHODS),
-            ("optimizer", OPTIMIZERS),
-            ("schedule", SCHEDULES),
-            ("cost", COSTS),
-            ("maximizer", MAXIMIZERS),
-            ("loss", LOSSES),
-            ("class_weights", CLASS_WEIGHTS),
-            ("norm", (None, *NORMS)),
-        ):
-            value = getattr(self, name)
-            require(value in legal, name, f"be one of {', '.join(filter(None, legal))}", repr(value))
+        for each in fields(self):
+            value, choices = getattr(self, each.name), each.metadata.get("choices")
+            legal = not choices or value in choices or (value is None and each.default is None)
+            require(legal, each.name, f"be one of {', '.join(choices or ())}", repr(value))
         for name in ("epochs", "batch_size", "steps"):
             require(getattr(self, name) >= 1, name, "be at least 1", getattr(self, name))
         require_number("learning_rate", self.learning_rate)
         decay_of_layers(self.weight_decay)
-        accuracy = self.tolerance
-        require(0 <= accuracy < math.inf, "tolerance", "be finite and not negative", accuracy)
-        require(self.batch_size < 2**31, "batch_size", "be less than 2³¹", self.batch_size)
-        require(0 <= self.label_smoothing < 1, "label_smoothing", "lie in [0, 1)", self.label_smoothing)
-        require(0 <= self.seed < 2**32, "seed", "lie between 0 and 2³² − 1", self.seed)
-        for name in ("gamma", "rho", "norm", "epsilon", "step_size"):  # None where they are left out
-            value = getattr(self, name)
-            taken = self.method in METHOD_OPTIONS[name] or (self.certified and name == "gamma")
-            if value is not None and not taken:
-                raise ArgumentError(f"`{name}` must be left out for {self.method}; got {value}.")
-        given = [name for name in ("gamma", "rho") if getattr(self, name) is not None]
-        if self.method in GRADIENT_ATTACKS:
-            budget = self.epsilon
-            if budget is None or self.norm is None:
-                raise ArgumentError(
-                    f"Give `epsilon` and `norm` for {self.method}; got epsilon={budget} and norm={self.norm}."
-                )
-            require(0 <= budget < math.inf, "epsilon", "be finite and not negative", budget)
-        if self.step_size is not None:
-            require(0 < self.step_size < math.inf, "step_size", "be positive and finite", self.step_size)
-        if self.method != "wrm" and self.cost != "natural":
-            raise ArgumentError(f"`cost` must be left out for {self.method}; got {self.cost!r}.")
-        column_costs(self.feature_cost)  # checks itself
-        require(
-            self.feature_cost == "" or self.cost == "natural",
-            "feature_cost",
-            f"be left out with --cost {self.cost}",
-            self.feature_cost,
-        )
-        require_number("noise", self.noise, zero=True)
-        plain = self.noise == 0 or self.cost == "natural"
-        require(plain, "cost", "be natural with noise, which is Gaussian", repr(self.cost))
-        rule = "be cross-entropy in certified training, which is about that"
-        require(not self.certified or self.loss == "cross-entropy", "loss", rule, repr(self.loss))
-        require_number("margin", self.margin, zero=True)
-        valid = 1e-3 <= self.temperature <= 1e3
-        require(valid, "temperature", "lie between 0.001 and 1000", self.temperature)
-        if self.certified and self.rho is not None and self.temperature != 1:
-            raise ArgumentError(f"`temperature` must be 1 where γ follows ρ; got {self.temperature}.")
+        column_costs(self.feature_cost)
         require_count("translate", self.translate, least=0)
-        require(0 <= self.affine < 0.5, "affine", "be at least 0 and below 0.5", self.affine)
+        for name in ("noise", "margin"):
+            require_number(name, getattr(self, name), zero=True)
+        for name in ("gamma", "rho", "norm", "epsilon", "step_size"):  # None where they are left out
+            taken = self.method in METHOD_OPTIONS[name] or (self.certified and name == "gamma")
+            value = getattr(self, name)
+            require(value is None or taken, name, f"be left out for {self.method}", value)
+        if self.method in GRADIENT_ATTACKS and (self.epsilon is None or self.norm is None):
+            raise ArgumentError(
+                f"Give `epsilon` and `norm` for {self.method}; "
+                f"got epsilon={self.epsilon} and norm={self.norm}."
+            )
+        natural, follows = self.cost == "natural", self.certified and self.rho is not None
+        loss_rule = "be cross-entropy in certified training, which is about that"
+        for name, valid, rule in (
+            ("tolerance", 0 <= self.tolerance < math.inf, "be finite and not negative"),
+            ("batch_size", self.batch_size < 2**31, "be less than 2³¹"),
+            ("label_smoothing", 0 <= self.label_smoothing < 1, "lie in [0, 1)"),
+            ("seed", 0 <= self.seed < 2**32, "lie between 0 and 2³² − 1"),
+            ("epsilon", 0 <= (self.epsilon or 0) < math.inf, "be finite and not negative"),
+            ("step_size", self.step_size is None or 0 < self.step_size < math.inf, "be positive and finite"),
+            ("cost", self.method == "wrm" or natural, f"be left out for {self.method}"),
+            ("feature_cost", self.feature_cost == "" or natural, f"be left out with --cost {self.cost}"),
+            ("cost", self.noise == 0 or natural, "be natural with noise, which is Gaussian"),
+            ("loss", not self.certified or self.loss == "cross-entropy", loss_rule),
+            ("temperature", 1e-3 <= self.temperature <= 1e3, "lie between 0.001 and 1000"),
+            ("temperature", not follows or self.temperature == 1, "be 1 where γ follows ρ"),
+            ("affine", 0 <= self.affine < 0.5, "be at least 0 and below 0.5"),
+        ):
+            require(valid, name, rule, repr(getattr(self, name)))
+        given = [name for name in ("gamma", "rho") if getattr(self, name) is not None]
         if (self.method == "wrm" or self.certified) and len(given) != 1:
             got = f"both, {self.gamma} and {self.rho}" if given else "neither"
             raise ArgumentError(f"Give either `gamma` or `rho` for {self.method}; got {got}.")
