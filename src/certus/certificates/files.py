@@ -119,8 +119,7 @@ def read_content(path: Path) -> dict[str, Any]:
             f"{path} is a certificate of schema version {version}; this version of certus reads "
             f"{CERTIFICATE_VERSION} only: certify again."
         )
-    verify_checksum(content, path)
-    return without_checksum(content)
+    return verify_checksum(content, path)
 
 
 _Costs = Annotated[list[Annotated[float, Meta(ge=0)] | None], Meta(min_length=1)]

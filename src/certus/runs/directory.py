@@ -13,11 +13,9 @@ last. Ownership of folders and files prevents one command from overwriting the r
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import re
-import shutil
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -43,12 +41,11 @@ from certus.storage.tensors import digest, load_tensors, save_tensors
 from certus.storage.write import (
     LOCK,
     RunLock,
-    WriteError,
     add_checksum,
     is_temporary,
     pending_transaction,
     remove_stale_temporaries,
-    temporary_path,
+    temporary_folder,
     write_atomically,
     write_json,
 )
@@ -163,32 +160,22 @@ def new_run(path: Path, *, locking: bool = True) -> Iterator[Path]:
     """
     require_new_run(path)
     target = Path(os.path.realpath(path))
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        remove_stale_temporaries(target.parent, target.name)
-        exists = target.is_dir()
-        beside = temporary_path(target / "run" if exists else target)
-        beside.mkdir()
-    except OSError as reason:
-        raise WriteError(f"Cannot make {path}: {reason.strerror}.") from None
-    try:
-        yield beside
+    remove_stale_temporaries(target.parent, target.name)
+    exists = os.path.isdir(target)
+    with temporary_folder(target / "run" if exists else target, path, "make") as folder:
+        yield folder
         if exists:
             with RunLock(target, locking=locking):
                 require_new_run(path)
                 for name in INITIAL_FILES:
                     with suppress(FileNotFoundError):
-                        os.rename(beside / name, target / name)
-        else:
-            os.rename(beside, target)
-    except WriteError as reason:
-        raise WriteError(str(reason).replace(str(beside), str(path))) from None
-    except OSError as reason:
-        if reason.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
-            require_new_run(path)
-        raise WriteError(f"Cannot make {path}: {reason.strerror}.") from None
-    finally:
-        shutil.rmtree(beside, ignore_errors=True)
+                        os.rename(folder / name, target / name)
+            return
+        try:
+            os.rename(folder, target)
+        except OSError:
+            require_new_run(path)  # another process may have been faster
+            raise
 
 
 def remove_run(path: Path, *, keep_folder: bool) -> None:

@@ -245,8 +245,7 @@ def read_result(path: Path) -> dict[str, Any]:
 
 
 def _checked(content: dict[str, Any], kind: type[T], path: Path) -> T:
-    verify_checksum(content, path)
     try:
-        return convert(without_checksum(content), kind)
+        return convert(verify_checksum(content, path), kind)
     except CorruptFileError as reason:
         raise CorruptFileError(f"{path} is corrupt: {reason}") from None

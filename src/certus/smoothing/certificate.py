@@ -37,12 +37,7 @@ from certus.errors import (
 from certus.evidence import Evidence
 from certus.rounding import SOME, up
 from certus.storage.files import CorruptFileError, NonNegative, Positive, RunError, convert, read_json
-from certus.storage.write import (
-    add_checksum,
-    verify_checksum,
-    without_checksum,
-    write_json,
-)
+from certus.storage.write import add_checksum, verify_checksum, write_json
 
 SCHEMA = 2
 NAMES = ("error", "vote", "ideal_vote", "loss")
@@ -220,9 +215,9 @@ class SmoothedCertificate(Renderable):
             raise RunError(f"{path} is no certificate by smoothing.")
         if (version := content.get("schema_version")) != SCHEMA or isinstance(version, bool):
             raise RunError(f"{path} is of another version of certus: certify again.")
-        verify_checksum(content, path)
+        content = verify_checksum(content, path)
         try:
-            return _read(without_checksum(content))
+            return _read(content)
         except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError, CertusError) as reason:
             line = " ".join(str(reason).split()) or type(reason).__name__
             raise CorruptFileError(f"{path} is corrupt: {line}") from None

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import io
 import json
 import math
 import os
 import stat
+from collections.abc import Iterable
 from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO, Protocol, TypeVar, get_type_hints
+from typing import Annotated, Any, BinaryIO, TypeVar, get_type_hints
 
 import msgspec
 
@@ -70,7 +72,7 @@ def parse_json(text: str) -> Any:
         )
     except RecursionError:
         raise CorruptFileError("it is nested too deeply.") from None
-    _check_nesting(content)
+    _check_values([content])
     return content
 
 
@@ -96,21 +98,15 @@ def _whole(text: str) -> int:
     return number
 
 
-def _check_nesting(content: Any) -> None:
+def _check_values(entries: Iterable[Any], depth: int = 1) -> None:
     """Refuse deep nesting, on which later readers may recurse, and NUL characters."""
-    layer, depth = [content], 0
-    while layer:
-        depth += 1
-        if depth > MOST_DEPTH:
+    for entry in entries:
+        if isinstance(entry, dict | list | str) and depth > MOST_DEPTH:
             raise CorruptFileError("it is nested too deeply.")
-        if any(isinstance(entry, str) and "\0" in entry for entry in layer):
+        if isinstance(entry, str) and "\0" in entry:
             raise CorruptFileError("it has text with a NUL character.")
-        nested = (
-            entry.values() if isinstance(entry, dict) else entry
-            for entry in layer
-            if isinstance(entry, dict | list)
-        )
-        layer = [entry for entries in nested for entry in entries if isinstance(entry, dict | list | str)]
+        if isinstance(entry, dict | list):
+            _check_values(entry.values() if isinstance(entry, dict) else entry, depth + 1)
 
 
 def convert(content: Any, kind: type[T]) -> T:
@@ -122,10 +118,7 @@ def convert(content: Any, kind: type[T]) -> T:
         if not is_dataclass(kind):
             return msgspec.convert(content, kind)
         msgspec.convert(content, _schema(kind))
-        entries = {
-            name: tuple(entry) if isinstance(entry, list) else entry for name, entry in content.items()
-        }
-        return kind(**entries)
+        return kind(**{key: tuple(item) if isinstance(item, list) else item for key, item in content.items()})
     except msgspec.ValidationError as reason:
         raise CorruptFileError(_readable(reason)) from None
     except ArgumentError as reason:
@@ -144,12 +137,10 @@ def check_types(record: Any) -> None:
 def _schema(kind: type[Any]) -> type[msgspec.Struct]:
     """A struct with the fields of a dataclass: unlike dataclasses, structs can forbid unknown entries."""
     hints = get_type_hints(kind)
-    entries = [
-        (field.name, hints[field.name])
-        if field.default is MISSING
-        else (field.name, hints[field.name], field.default)
-        for field in fields(kind)
-    ]
+    defaults = {
+        each.name: msgspec.NODEFAULT if each.default is MISSING else each.default for each in fields(kind)
+    }
+    entries = [(name, hints[name], msgspec.field(default=default)) for name, default in defaults.items()]
     return msgspec.defstruct(kind.__name__, entries, forbid_unknown_fields=True)
 
 
@@ -160,13 +151,6 @@ def _readable(reason: msgspec.ValidationError) -> str:
     return f"`{name}` is wrong: {message}." if name else f"{message}."
 
 
-_CHUNK = 2**20
-
-
-class _Readable(Protocol):
-    def read(self, size: int, /) -> bytes: ...
-
-
 def open_regular(path: Path, most: int | None = None) -> BinaryIO:
     """Open a regular file for reading; raise ``OSError`` for anything else.
 
@@ -174,23 +158,20 @@ def open_regular(path: Path, most: int | None = None) -> BinaryIO:
         most: refuse a file of more bytes.
     """
     try:
-        # Without waiting: to open a pipe is to wait for a writer.
+        # Without waiting for the writer of a pipe.
         handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     except ValueError:  # a NUL byte, or half of a surrogate pair
         raise OSError(errno.EINVAL, "its name is no name of a file", str(path)) from None
-    about = os.fstat(handle)
-    problem = None
+    about, code, message = os.fstat(handle), errno.EINVAL, ""
     if stat.S_ISDIR(about.st_mode):
-        problem = OSError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+        code, message = errno.EISDIR, os.strerror(errno.EISDIR)
     elif not stat.S_ISREG(about.st_mode):
-        problem = OSError(errno.EINVAL, "it is a device, a pipe or a socket, not a regular file", str(path))
+        message = "it is a device, a pipe or a socket, not a regular file"
     elif most is not None and about.st_size > most:
-        problem = OSError(
-            errno.EFBIG, f"it has {about.st_size} bytes, and at most {most} are read", str(path)
-        )
-    if problem is not None:
+        code, message = errno.EFBIG, f"it has {about.st_size} bytes, and at most {most} are read"
+    if message:
         os.close(handle)
-        raise problem
+        raise OSError(code, message, str(path))
     return os.fdopen(handle, "rb")
 
 
@@ -203,10 +184,10 @@ def read_regular(path: Path, most: int) -> bytes:
     return content
 
 
-def read_up_to(stream: _Readable, count: int) -> bytes:
-    """Read at most ``count`` bytes. Memory is allocated for bytes that exist, not for ``count``."""
+def read_up_to(stream: BinaryIO | io.BufferedIOBase, count: int) -> bytes:
+    """Read at most ``count`` bytes, and allocate memory only for bytes that exist."""
     parts = []
-    while count > 0 and (part := stream.read(min(count, _CHUNK))):
+    while count > 0 and (part := stream.read(min(count, 2**20))):
         parts.append(part)
         count -= len(part)
     return b"".join(parts)

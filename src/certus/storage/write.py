@@ -25,7 +25,6 @@ import warnings
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from certus.storage.files import CorruptFileError, RunError
@@ -81,13 +80,10 @@ def resolve_target(path: Path) -> Path:
     except OSError as reason:
         raise WriteError(f"Cannot write {path}: {reason.strerror}.") from reason
     if not stat.S_ISREG(mode):
-        raise WriteError(f"Cannot write {path}: it is {_words(mode)}, and only files are replaced.")
+        kinds = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}
+        kind = kinds.get(stat.S_IFMT(mode), "a device")
+        raise WriteError(f"Cannot write {path}: it is {kind}, and only files are replaced.")
     return target
-
-
-def _words(mode: int) -> str:
-    kinds = {stat.S_ISDIR: "a folder", stat.S_ISFIFO: "a pipe", stat.S_ISSOCK: "a socket"}
-    return next((words for holds, words in kinds.items() if holds(mode)), "a device")
 
 
 def temporary_path(target: Path) -> Path:
@@ -109,11 +105,11 @@ def remove_stale_temporaries(folder: Path, name: str | None = None, *, locked: b
     """Remove temporary files of killed processes from a folder: of one file, or of all.
 
     Args:
-        locked: nobody else writes into the folder, so that what processes of other machines left goes, too.
+        locked: the caller has the lock of the folder; remove temporary files of other hosts, too.
     """
     try:
         entries = list(os.scandir(folder))
-    except OSError:  # whoever writes there will say why not
+    except OSError:  # writing there will fail with the reason
         return
     wanted = None if name is None else _label(name)
     for entry in entries:
@@ -136,14 +132,14 @@ def _is_alive(process: int) -> bool:
         os.kill(process, 0)
     except ProcessLookupError:
         return False
-    except (PermissionError, OverflowError):  # somebody else's
-        return True
+    except (PermissionError, OverflowError):  # of another user
+        pass
     return True
 
 
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # where there are soft locks only; see _system_lock
-    from filelock import BaseFileLock, FileLock, SoftFileLock
+    warnings.simplefilter("ignore")  # about systems that have soft locks only
+    from filelock import FileLock, SoftFileLock
 
 LOCK = ".lock"
 _MISSING = {errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK}
@@ -151,10 +147,6 @@ _MISSING = {errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK}
 
 class LockError(RunError):
     """A folder is in use by another process."""
-
-
-class NoLockError(RunError):
-    """The file system has no locks; the message offers ``--no-lock``."""
 
 
 class RunLock:
@@ -175,60 +167,66 @@ class RunLock:
 
     def __enter__(self) -> RunLock:
         if self._locking:
-            self._acquire()
+            self._acquire(self._folder / LOCK)
             remove_stale_temporaries(self._folder, locked=True)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._held.close()
 
-    def _acquire(self) -> None:
-        path = self._folder / LOCK
-        if not self._folder.is_dir():  # which would be made, else
+    def _acquire(self, path: Path) -> None:
+        if not self._folder.is_dir():  # which filelock would create
             raise RunError(f"Cannot write {path}: there is no such folder.")
         try:
-            lock = _system_lock(path)
+            if issubclass(FileLock, SoftFileLock):  # a plain file, which would outlive a killed process
+                raise OSError(errno.ENOSYS, "this system has none")
+            lock = FileLock(path, fallback_to_soft=False)
             try:
                 lock.acquire(timeout=0)
             except TimeoutError:
                 if self._waiting is None:
-                    words = f"{self._folder} is in use by another process{_owner(path)}."
-                    raise LockError(words) from None
+                    raise LockError(f"{self._folder} is in use by another process{_holder(path)}.") from None
                 self._waiting()
                 lock.acquire()
         except OSError as reason:
             if reason.errno not in _MISSING:
                 raise RunError(f"Cannot write {path}: {reason.strerror}.") from None
-            raise self._missing(str(reason.strerror)) from None
-        except NotImplementedError:
-            raise self._missing("this system has none") from None
+            raise RunError(
+                f"{self._folder} needs a lock, and there is none to be had: {reason.strerror}. "
+                "If no other process uses the folder, --no-lock continues without one."
+            ) from None
         self._held.callback(lock.release)
         with contextlib.suppress(OSError):
             path.write_text(f"{os.getpid()}\n")
 
-    def _missing(self, why: str) -> NoLockError:
-        return NoLockError(
-            f"{self._folder} needs a lock, and there is none to be had: {why}. "
-            "If no other process uses the folder, --no-lock continues without one."
-        )
 
-
-def _system_lock(path: Path) -> BaseFileLock:
-    """Lock that the system releases with its process; a plain lock file would outlive a killed one."""
-    if issubclass(FileLock, SoftFileLock):
-        raise NotImplementedError
-    return FileLock(path, fallback_to_soft=False)
-
-
-def _owner(path: Path) -> str:
+def _holder(path: Path) -> str:
     """Process that holds the lock, if it can be read."""
     try:
         text = path.read_text(errors="replace").strip()
     except OSError:
         return ""
     return f" (pid {text})" if text.isdecimal() else ""
+
+
+@contextlib.contextmanager
+def temporary_folder(target: Path, shown: Path, verb: str) -> Iterator[Path]:
+    """Yield a new temporary folder beside ``target``, and remove it after the block.
+
+    Args:
+        shown: the path that errors name; verb: what cannot be done to it.
+    """
+    folder = temporary_path(target)
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        folder.mkdir()
+        yield folder
+    except WriteError as reason:
+        raise WriteError(str(reason).replace(str(folder), str(shown))) from None
+    except OSError as reason:
+        raise WriteError(f"Cannot {verb} {shown}: {reason.strerror}.") from None
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 _COMPLETE = ".complete"
@@ -242,26 +240,22 @@ def file_transaction(folder: Path, last: str, *, locking: bool = True) -> Iterat
         last: the file that a reader looks for first, the only JSON file among them.
         locking: see ``RunLock``.
     """
-    written = temporary_path(folder / _COMPLETE)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        written.mkdir()
+    with temporary_folder(folder / _COMPLETE, folder, "write into") as written:
         yield written
-        with RunLock(folder, locking=locking, waiting=_in_patience):
+        with _brief_lock(folder, locking):
             _put_in_place(folder, last)
             os.rename(written, folder / _COMPLETE)
             _put_in_place(folder, last)
-    except WriteError as reason:
-        raise WriteError(str(reason).replace(str(written), str(folder))) from None
-    except OSError as reason:
-        raise WriteError(f"Cannot write into {folder}: {reason.strerror}.") from None
-    finally:
-        shutil.rmtree(written, ignore_errors=True)
+
+
+def _brief_lock(folder: Path, locking: bool) -> RunLock:
+    """Lock that is waited for silently: other processes hold it only briefly."""
+    return RunLock(folder, locking=locking, waiting=lambda: None)
 
 
 def finish_transaction(folder: Path, last: str, *, locking: bool = True) -> None:
     """Finish a transaction that a killed process left pending; wait for one in progress."""
-    with RunLock(folder, locking=locking, waiting=_in_patience):
+    with _brief_lock(folder, locking):
         _put_in_place(folder, last)
 
 
@@ -295,10 +289,6 @@ def _put_in_place(folder: Path, last: str) -> None:
     shutil.rmtree(ready, ignore_errors=True)
 
 
-def _in_patience() -> None:
-    """Wait silently: others hold this lock only briefly."""
-
-
 CHECKSUM = "sha256"
 
 
@@ -319,11 +309,12 @@ def without_checksum(content: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in content.items() if name != CHECKSUM}
 
 
-def verify_checksum(content: dict[str, Any], name: object) -> None:
-    """Raise ``CorruptFileError`` unless the document matches its checksum."""
+def verify_checksum(content: dict[str, Any], name: object) -> dict[str, Any]:
+    """Return a document without its checksum; raise ``CorruptFileError`` unless it matches."""
     if CHECKSUM not in content:
         raise CorruptFileError(f"{name} is corrupt: it has no {CHECKSUM}.")
     if content[CHECKSUM] != add_checksum(content)[CHECKSUM]:
         raise CorruptFileError(
             f"{name} is corrupt: its content does not have the {CHECKSUM} it was written with."
         )
+    return without_checksum(content)
