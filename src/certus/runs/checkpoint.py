@@ -36,27 +36,20 @@ class _Note(Struct, forbid_unknown_fields=True):
     method: Any
 
 
-def check_finite_weights(weights: dict[str, Tensor]) -> None:
-    """Raise ``ArgumentError`` unless all weights are real and finite."""
-    for name, tensor in weights.items():
-        finite = not tensor.is_complex() and bool(torch.isfinite(tensor).all())
-        require(finite, "model", "have real and finite weights", name)
-
-
-def check_optimizer(fresh: dict[str, Any], saved: Any, parameters: list[Tensor]) -> None:
+def _check_optimizer(fresh: dict[str, Any], saved: Any, parameters: list[Tensor]) -> None:
     """Check the entries of parameter groups, and the shapes of the state of each parameter."""
     groups = saved["param_groups"]
-    require(
-        same_structure(fresh["param_groups"], groups), "param_groups", "be the optimizer's", repr(groups)[:80]
-    )
+    same = same_structure(fresh["param_groups"], groups)
+    require(same, "param_groups", "be the optimizer's", repr(groups)[:80])
     for index, entries in saved["state"].items():
         valid = type(index) is int and 0 <= index < len(parameters)
         require(valid, "state", "be of the parameters", repr(index)[:40])
         shape = parameters[index].shape
         for name, value in entries.items():
-            fits = value is None or _is_number(value)
             if isinstance(value, Tensor):
                 fits = value.shape in (shape, torch.Size([])) and value.is_floating_point()
+            else:
+                fits = value is None or (_kind(value) is float and math.isfinite(value))
             require(fits, name, f"be a number, or have the shape {tuple(shape)}", repr(value)[:40])
 
 
@@ -74,33 +67,30 @@ def same_structure(mine: Any, theirs: Any) -> bool:
         return same and all(map(same_structure, mine, theirs))
     if mine is None:  # not chosen yet, or never
         return theirs is None or isinstance(theirs, int | float)
-    if isinstance(mine, int | float) and not isinstance(mine, bool):
-        return isinstance(theirs, int | float) and not isinstance(theirs, bool)
-    return type(mine) is type(theirs)
+    return _kind(mine) is _kind(theirs)
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+def _kind(value: object) -> type:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return float if number else type(value)
 
 
 def save_state(path: Path, state: TrainingState) -> None:
     """Write all that is needed to resume the training bit for bit."""
     tensors = {f"model.{name}": tensor for name, tensor in state.model.state_dict().items()}
-    optimizer, inside = _split_tensors(state.optimizer.state_dict(), "optimizer")
-    planned = None if state.scheduler is None else state.scheduler.state_dict()
-    schedule, beside = _split_tensors(planned, "schedule")
+    schedule = None if state.scheduler is None else state.scheduler.state_dict()
     note = {
         "epoch": state.epoch,
         "step": state.step,
         "sums": state.sums.state(),
         "seconds": state.seconds,
         "history": [asdict(entry) for entry in state.history],
-        "optimizer": optimizer,
-        "schedule": schedule,
+        "optimizer": _split_tensors(state.optimizer.state_dict(), "optimizer", tensors),
+        "schedule": _split_tensors(schedule, "schedule", tensors),
         "method": state.method.state_dict(),
     }
     try:
-        save_tensors(path, tensors | inside | beside, note)
+        save_tensors(path, tensors, note)
     except TypeError as reason:
         raise UnsupportedError(f"The learning-rate schedule cannot be stored as JSON: {reason}.") from None
 
@@ -110,33 +100,26 @@ def restore_state(path: Path, state: TrainingState) -> None:
     tensors, content = load_tensors(path)
     weights = {name.removeprefix("model."): t for name, t in tensors.items() if name.startswith("model.")}
     try:
-        check_finite_weights(weights)
+        for name, tensor in weights.items():
+            finite = not tensor.is_complex() and bool(torch.isfinite(tensor).all())
+            require(finite, "model", "have real and finite weights", name)
         note = convert(content, _Note)
         history = [convert(entry, EpochMetrics) for entry in note.history]
         optimizer = _join_tensors(note.optimizer, tensors)
-        parameters = [one for group in state.optimizer.param_groups for one in group["params"]]
-        check_optimizer(state.optimizer.state_dict(), optimizer, parameters)
+        parameters = [each for group in state.optimizer.param_groups for each in group["params"]]
+        _check_optimizer(state.optimizer.state_dict(), optimizer, parameters)
         state.model.load_state_dict(weights)
         state.optimizer.load_state_dict(optimizer)
         if state.scheduler is not None:
-            planned = _join_tensors(note.schedule, tensors)
-            require(
-                same_structure(state.scheduler.state_dict(), planned), "schedule", "be of its kind", "another"
-            )
-            state.scheduler.load_state_dict(planned)
+            schedule = _join_tensors(note.schedule, tensors)
+            same = same_structure(state.scheduler.state_dict(), schedule)
+            require(same, "schedule", "be of its kind", "another")
+            state.scheduler.load_state_dict(schedule)
         state.method.load_state_dict(note.method)
         state.epoch, state.step, state.seconds = note.epoch, note.step, note.seconds
         state.sums = Sums(dict(note.sums))
         state.history[:] = history
-    except (
-        CorruptFileError,
-        RuntimeError,
-        AttributeError,
-        IndexError,
-        KeyError,
-        TypeError,
-        ValueError,
-    ) as reason:
+    except (CorruptFileError, RuntimeError, AttributeError, LookupError, TypeError, ValueError) as reason:
         first = (str(reason).strip() or type(reason).__name__).splitlines()[0]
         raise RunError(f"{path} does not belong to this model and method: {first}") from None
 
@@ -152,22 +135,19 @@ def checkpoint_position(path: Path) -> tuple[int, int]:
         raise RunError(f"{path} is corrupt: it holds no training state: {reason}.") from None
 
 
-def _split_tensors(tree: Any, name: str) -> tuple[Any, dict[str, Tensor]]:
-    """Separate the tensors of a tree. Returns the tree with names in their places, and tensors by name."""
+def _split_tensors(tree: Any, name: str, tensors: dict[str, Tensor]) -> Any:
+    """Move the tensors of a tree into ``tensors``; return the tree with their names in their places."""
     if isinstance(tree, Tensor):
-        return {"tensor": name}, {name: tree}
+        tensors[name] = tree
+        return {"tensor": name}
     if isinstance(tree, dict):
-        pairs = {key: _split_tensors(value, f"{name}.{key}") for key, value in tree.items()}
         # JSON has only strings for keys, and the optimizer's are numbers.
-        items = [[key, plain] for key, (plain, _) in pairs.items()]
-        return {"counter" if isinstance(tree, Counter) else "items": items}, {
-            k: v for _, tensors in pairs.values() for k, v in tensors.items()
-        }
+        items = [[key, _split_tensors(value, f"{name}.{key}", tensors)] for key, value in tree.items()]
+        return {"counter" if isinstance(tree, Counter) else "items": items}
     if isinstance(tree, list | tuple):
-        parts = [_split_tensors(value, f"{name}.{index}") for index, value in enumerate(tree)]
-        plain = {"list" if isinstance(tree, list) else "tuple": [part for part, _ in parts]}
-        return plain, {k: v for _, tensors in parts for k, v in tensors.items()}
-    return tree, {}
+        parts = [_split_tensors(value, f"{name}.{index}", tensors) for index, value in enumerate(tree)]
+        return {"list" if isinstance(tree, list) else "tuple": parts}
+    return tree
 
 
 def _join_tensors(tree: Any, tensors: dict[str, Tensor]) -> Any:

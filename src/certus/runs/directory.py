@@ -15,10 +15,9 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -27,7 +26,7 @@ from torch import Tensor
 
 from certus.errors import ArgumentError
 from certus.runs.checkpoint import restore_state, save_state
-from certus.runs.files import WEIGHTS, RunRecord, describe_run, read_result, read_run
+from certus.runs.files import RUN_VERSION, WEIGHTS, RunRecord, read_result, read_run
 from certus.storage.files import (
     MOST_JSON,
     CorruptFileError,
@@ -102,23 +101,9 @@ class Recorder(Callback):
             write_atomically(self._folder / METRICS, "".join(lines).encode())
 
 
-def read_history(path: Path) -> list[dict[str, Any]]:
-    """Read ``metrics.jsonl``: one entry per epoch, checked."""
-    try:
-        lines = read_regular(path, MOST_JSON).decode().splitlines()
-        return [asdict(convert(parse_json(line), EpochMetrics)) for line in lines]
-    except OSError as reason:
-        raise RunError(f"Cannot read {path}: {reason.strerror}.") from None
-    except (ValueError, TypeError, RunError) as reason:
-        line = " ".join(str(reason).split())
-        raise CorruptFileError(
-            f"{path} is corrupt: it does not hold the metrics of epochs: {line[:200]}"
-        ) from None
-
-
 SETTINGS, SPLIT, MODEL, RESULT = "run.json", "split.safetensors", "model.safetensors", "result.json"
 INITIAL_FILES = (SPLIT, MODEL, RESULT, SETTINGS)
-"""What a run is made with, in the order in which an existing folder gets them."""
+"""The files of a new run, in the order in which they are moved into an existing folder."""
 
 
 class RunExistsError(RunError):
@@ -151,33 +136,6 @@ def require_new_run(path: Path) -> None:
         raise RunExistsError(f"{path} is taken: {hint}.")
 
 
-@contextmanager
-def new_run(path: Path, *, locking: bool = True) -> Iterator[Path]:
-    """Yield a temporary folder for the files of a run; move them to ``path`` at the end of the block.
-
-    Args:
-        locking: see ``RunLock``; it matters where the folder exists.
-    """
-    require_new_run(path)
-    target = Path(os.path.realpath(path))
-    remove_stale_temporaries(target.parent, target.name)
-    exists = os.path.isdir(target)
-    with temporary_folder(target / "run" if exists else target, path, "make") as folder:
-        yield folder
-        if exists:
-            with RunLock(target, locking=locking):
-                require_new_run(path)
-                for name in INITIAL_FILES:
-                    with suppress(FileNotFoundError):
-                        os.rename(folder / name, target / name)
-            return
-        try:
-            os.rename(folder, target)
-        except OSError:
-            require_new_run(path)  # another process may have been faster
-            raise
-
-
 def remove_run(path: Path, *, keep_folder: bool) -> None:
     """Remove a run without any result."""
     for name in (SETTINGS, CHECKPOINT, METRICS, *INITIAL_FILES, LOCK):
@@ -198,49 +156,31 @@ def _is_free(path: Path) -> bool:
 
 @dataclass(frozen=True)
 class Owner:
-    """A type of folder that certus writes.
-
-    Attributes:
-        words: what it holds.
-        names: which files are its own, as a pattern.
-    """
+    """A type of folder that certus writes: what it holds, and the names of its files."""
 
     words: str
-    names: re.Pattern[str]
+    files: frozenset[str]
 
 
-def _owner(words: str, *names: str) -> Owner:
-    return Owner(words, re.compile("|".join([re.escape(LOCK), *names])))
-
-
-RUN = _owner("a run", *map(re.escape, (SETTINGS, SPLIT, MODEL, RESULT, CHECKPOINT, METRICS)))
+RUN = Owner("a run", frozenset({*INITIAL_FILES, CHECKPOINT, METRICS, LOCK}))
 CERTIFICATE_FOLDER, OWN_LABELS_FOLDER = "certificate", "certificate-predicted"
 """Folders in a run: certificates of the labels of its data, and of the network's own predictions."""
 CERTIFICATES = ("certificate.json", "smoothing.json")
 """Either may be there without the other: the second is by noise."""
-CERTIFICATE = _owner(
-    "a certificate",
-    *map(re.escape, CERTIFICATES),
-    r"(certificate|smoothing)\.png",
-    r"samples\.csv",
-    "unfinished",
-)
+_BESIDE = ("certificate.png", "smoothing.png", "samples.csv", "unfinished")
+CERTIFICATE = Owner("a certificate", frozenset({*CERTIFICATES, *_BESIDE, LOCK}))
 
 
 def owner_of(folder: Path) -> Owner | None:
-    """Return the owner of a folder, None if certus did not write it. A pending transaction counts.
+    """Return the owner of a folder, None if certus did not write it.
 
-    A writer that was killed in the end has left its last file, by which it is known, among those to be put
-    into place.
+    A killed writer may have left the file by which its folder is recognised in a pending transaction.
     """
-    return _known(folder) or _known(pending_transaction(folder))
-
-
-def _known(folder: Path) -> Owner | None:
-    if (folder / SETTINGS).exists():
-        return RUN
-    if any((folder / name).exists() for name in CERTIFICATES) or (folder / "unfinished").is_dir():
-        return CERTIFICATE
+    for place in (folder, pending_transaction(folder)):
+        if (place / SETTINGS).exists():
+            return RUN
+        if any((place / name).exists() for name in CERTIFICATES) or (place / "unfinished").is_dir():
+            return CERTIFICATE
     return None
 
 
@@ -252,15 +192,14 @@ def require_owned_folder(owner: Owner, option: str, folder: Path) -> None:
     rule = f"`{option}` must be a folder of its own; got {folder}"
     if current is not None:
         raise ArgumentError(f"{rule}, which holds {current.words}.")
-    names = sorted(name for name in os.listdir(folder) if name != LOCK and owner.names.fullmatch(name))
-    if names:
+    if names := sorted(owner.files & {*os.listdir(folder)} - {LOCK}):
         raise ArgumentError(f"{rule}, whose {names[0]} is not of {owner.words}.")
 
 
 def require_unowned_file(option: str, file: Path) -> None:
     """Raise ``ArgumentError`` for a file that belongs to a run or a certificate."""
     owner = owner_of(file.parent)
-    if owner is not None and owner.names.fullmatch(file.name):
+    if owner is not None and file.name in owner.files:
         rule = f"`{option}` must be a file of its own"
         raise ArgumentError(f"{rule}; got {file}, which belongs to {owner.words}.")
 
@@ -268,24 +207,17 @@ def require_unowned_file(option: str, file: Path) -> None:
 def certified_run(file: Path) -> tuple[str, str] | None:
     """Return the run that a certificate is about, and the checksum of its weights; None if unknown."""
     try:
-        about = _content(file)["about"]
+        about = read_json(file)["about"]
         return str(about["run"]), str(about["digests"]["weights"])
-    except (KeyError, TypeError):
+    except (RunError, KeyError, TypeError):
         return None
 
 
 def certified_labels(file: Path) -> str | None:
     """Return whether a certificate is about "given" or "predicted" labels; None if unknown."""
     try:
-        return "predicted" if _content(file)["about"]["settings"]["own_labels"] is True else "given"
-    except (KeyError, TypeError):
-        return None
-
-
-def _content(file: Path) -> Any:
-    try:
-        return read_json(file)
-    except RunError:
+        return "predicted" if read_json(file)["about"]["settings"]["own_labels"] is True else "given"
+    except (RunError, KeyError, TypeError):
         return None
 
 
@@ -316,11 +248,28 @@ class RunDirectory:
             locking: False where the file system has no locks.
         """
         path = resolve_parents(path)
-        with new_run(path, locking=locking) as folder:
+        require_new_run(path)
+        target = Path(os.path.realpath(path))
+        remove_stale_temporaries(target.parent, target.name)
+        exists = os.path.isdir(target)
+        with temporary_folder(target / "run" if exists else target, path, "make") as folder:
             save_tensors(folder / SPLIT, dict(rows))
             if done is not None:
                 RunDirectory(folder).finish(*done)
-            write_json(folder / SETTINGS, describe_run(settings, rows))
+            content = {"schema_version": RUN_VERSION, **settings, "split_sha256": digest(dict(rows))}
+            write_json(folder / SETTINGS, add_checksum(content))
+            if exists:
+                with RunLock(target, locking=locking):
+                    require_new_run(path)
+                    for name in INITIAL_FILES:
+                        with suppress(FileNotFoundError):
+                            os.rename(folder / name, target / name)
+                return RunDirectory(path)
+            try:
+                os.rename(folder, target)
+            except OSError:
+                require_new_run(path)  # another process may have been faster
+                raise
         return RunDirectory(path)
 
     @staticmethod
@@ -353,18 +302,24 @@ class RunDirectory:
 
     @property
     def history(self) -> list[dict[str, Any]]:
-        """One entry per complete epoch."""
+        """Content of ``metrics.jsonl``, checked: one entry per complete epoch."""
         path = self.path / METRICS
-        if not path.exists():
+        try:
+            lines = read_regular(path, MOST_JSON).decode().splitlines()
+            return [asdict(convert(parse_json(line), EpochMetrics)) for line in lines]
+        except FileNotFoundError:
             return []
-        return read_history(path)
+        except OSError as reason:
+            raise RunError(f"Cannot read {path}: {reason.strerror}.") from None
+        except (ValueError, TypeError, RunError) as reason:
+            problem = f"it does not hold the metrics of epochs: {' '.join(str(reason).split())[:200]}"
+            raise CorruptFileError(f"{path} is corrupt: {problem}") from None
 
     @property
     def result(self) -> dict[str, Any] | None:
         """Final metrics; None while the run is incomplete."""
-        if not (self.path / RESULT).exists():
-            return None
-        return read_result(self.path / RESULT)
+        path = self.path / RESULT
+        return read_result(path) if path.exists() else None
 
     def finish(self, weights: Mapping[str, Tensor], result: Mapping[str, Any]) -> None:
         """Write the final weights, then the result."""

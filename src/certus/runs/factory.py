@@ -24,13 +24,7 @@ from certus.domains import Domain
 from certus.errors import ArgumentError, require
 from certus.inner import WRM, Maximizer, PaperAscent, default_maximizer
 from certus.inner.methods import ERM, Method
-from certus.losses import (
-    Criterion,
-    CrossEntropy,
-    MissProbability,
-    SmoothMargin,
-    inferred_criterion,
-)
+from certus.losses import Criterion, CrossEntropy, MissProbability, SmoothMargin, inferred_criterion
 from certus.models import build_model
 from certus.models.own_code import file_digest, is_own_file
 from certus.models.registry import build_from
@@ -68,18 +62,19 @@ def features_of(data: SplitDataset, option: str = "run") -> list[Feature]:
     if encoding is None:
         scales = torch.ones(len(data.feature_names)) if data.input_scale is None else data.input_scale[1]
         return [
-            Feature(name, (place,), False, float(scales[place]))
-            for place, name in enumerate(data.feature_names)
+            Feature(name, (index,), False, float(scales[index]))
+            for index, name in enumerate(data.feature_names)
         ]
+    scales = encoding.scales
     return [
-        Feature(one.name, one.inputs, one.kind == "category", float(encoding.scales[one.inputs[0]]), one.mark)
-        for one in encoding.columns
+        Feature(each.name, each.inputs, each.kind == "category", float(scales[each.inputs[0]]), each.mark)
+        for each in encoding.columns
     ]
 
 
 def named_feature(data: SplitDataset, name: str, option: str = "feature") -> Feature:
     """Return the feature with a name."""
-    features = {one.name: one for one in features_of(data, "run" if option == "feature" else option)}
+    features = {each.name: each for each in features_of(data, "run" if option == "feature" else option)}
     require(name in features, option, f"be one of {', '.join(features)}", repr(name))
     return features[name]
 
@@ -150,16 +145,12 @@ def own_model(run: RunDirectory, given: Sequence[str]) -> str | None:
 
     None for a run that needs none.
     """
-    settings = read_settings(run)
+    settings, checksum = read_settings(run), run.record.model_sha256
     if not has_own_file(settings):
         return None
     factory = _factory(settings.model)
-    fitting = (text for text in given if _factory(text) == factory and _same_file(run, text))
+    fitting = (text for text in given if _factory(text) == factory and file_digest(text) == checksum)
     return next(fitting, given[0] if given else None)
-
-
-def _same_file(run: RunDirectory, model: str) -> bool:
-    return bool(file_digest(model) == run.record.model_sha256)
 
 
 def _factory(model: str) -> str:
@@ -285,32 +276,21 @@ def build_certified_training(settings: Settings, data: SplitDataset) -> Certifie
     return CertifiedTraining(settings.gamma, criterion=criterion, cost=build_cost(settings, data))
 
 
-def choose_criterion(
-    data: SplitDataset,
-    label_smoothing: float = 0.0,
-    margin: float = 0.0,
-    temperature: float = 1.0,
-    bounded: bool = False,
-) -> Criterion:
+def build_criterion(settings: Settings, data: SplitDataset) -> Criterion:
     """Return the default criterion, cross-entropy with its options, a smooth margin, or 1 − p_y."""
-    if bounded:
-        require(data.classes is not None, "loss", "be left out for regression", "bounded")
-        for name, value, plain in (
-            ("label_smoothing", label_smoothing, 0),
-            ("margin", margin, 0),
-            ("temperature", temperature, 1),
-        ):
-            require(value == plain, name, f"be {plain} with the bounded loss", value)
-        return MissProbability()
-    for name, value in (("label_smoothing", label_smoothing), ("margin", margin)):
-        require(value == 0 or data.classes is not None, name, "be 0 for regression", value)
-    require(temperature == 1 or data.classes is not None, "temperature", "be 1 for regression", temperature)
-    require(margin == 0 or label_smoothing == 0, "margin", "be 0 if labels are smoothed", margin)
+    bounded = settings.loss == "bounded"
+    require(not bounded or data.classes is not None, "loss", "be left out for regression", "bounded")
+    if bounded or data.classes is None:
+        where = "with the bounded loss" if bounded else "for regression"
+        for name, plain in (("label_smoothing", 0), ("margin", 0), ("temperature", 1)):
+            value = getattr(settings, name)
+            require(value == plain, name, f"be {plain} {where}", value)
+        return MissProbability() if bounded else inferred_criterion(data.train.targets)
+    smoothing, margin = settings.label_smoothing, settings.margin
+    require(margin == 0 or smoothing == 0, "margin", "be 0 if labels are smoothed", margin)
     if margin:
-        return SmoothMargin(margin, sharpness=1 / temperature)
-    if data.classes is None:
-        return inferred_criterion(data.train.targets)
-    return CrossEntropy(label_smoothing, temperature)
+        return SmoothMargin(margin, sharpness=1 / settings.temperature)
+    return CrossEntropy(smoothing, settings.temperature)
 
 
 def _stiffness(settings: Settings) -> float:

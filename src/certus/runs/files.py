@@ -11,7 +11,7 @@ write new checksums.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, Literal
@@ -39,8 +39,7 @@ from certus.storage.files import (
     convert,
     read_json,
 )
-from certus.storage.tensors import digest
-from certus.storage.write import add_checksum, verify_checksum, without_checksum
+from certus.storage.write import verify_checksum, without_checksum
 from certus.training import Fit
 from certus.training.metrics import classification_report, clean_metrics, regression_report
 
@@ -133,11 +132,6 @@ class RunRecord(Struct, forbid_unknown_fields=True, frozen=True):
     cost: dict[str, Any]
     domain: dict[str, Any]
     split_sha256: Sha256
-
-
-def describe_run(settings: Mapping[str, Any], rows: Mapping[str, Tensor]) -> dict[str, Any]:
-    """Return the content of a new ``run.json``."""
-    return add_checksum({"schema_version": RUN_VERSION, **settings, "split_sha256": digest(dict(rows))})
 
 
 def read_run(path: Path) -> RunRecord:

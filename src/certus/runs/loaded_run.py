@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import nn
@@ -69,10 +68,8 @@ def check_holdout(trained: LoadedRun, data: Samples | str, *, raw: bool = False)
             f"`confidence` needs data that the run has not trained on; got its split {data}: "
             "use test or calibration."
         )
-    recorded, now = trained.run.rows, trained.data.rows
-    if recorded.keys() != now.keys() or not all(torch.equal(recorded[name], now[name]) for name in now):
-        raise RunError(f"{trained.run.path} was trained with another split than its data have now.")
-    if data in recorded and bool(torch.isin(recorded[data], recorded["train"]).any()):
+    rows = trained.run.rows
+    if data in rows and bool(torch.isin(rows[data], rows["train"]).any()):
         raise RunError(f"{trained.run.path} trained on rows of its split {data}.")
 
 
@@ -118,14 +115,14 @@ def open_run(run: RunDirectory, *, model: str | None = None) -> LoadedRun:
     Args:
         model: the run's own ``FILE.py:FACTORY``, if it has one: it is executed.
     """
-    result, settings, record = _result(run), read_settings(run), run.record
+    (gamma, rho_hat), settings, record = _final_penalty(run), read_settings(run), run.record
     data = load_same_data(run, settings)
     network = rebuild_model(run, settings, data, model)
     try:
         network.load_state_dict(run.weights())
-        gamma, rho_hat = _level(result)
-    except (KeyError, TypeError, ValueError, RuntimeError) as reason:
-        raise _corrupt(run, reason) from None
+    except (TypeError, ValueError, RuntimeError) as reason:
+        line = " ".join(str(reason).split())
+        raise RunError(f"{run.path} is corrupt: its result does not fit: {line}.") from None
     return LoadedRun(
         run,
         settings,
@@ -150,39 +147,23 @@ def load_run(path: str | Path, *, model: str | None = None, data: str | None = N
 
 def recorded_rho_hat(run: RunDirectory, norm: float) -> float | None:
     """Return ρ̂ of a completed WRM run whose cost is the square of this norm; None for others."""
-    result = _result(run)
-    try:
-        balls = deserialize(run.record.cost).attack_ball(deserialize(run.record.domain))
-        return _level(result)[1] if balls.own and balls.p == norm else None
-    except (KeyError, TypeError, ValueError) as reason:
-        raise _corrupt(run, reason) from None
+    _, rho_hat = _final_penalty(run)
+    ball = deserialize(run.record.cost).attack_ball(deserialize(run.record.domain))
+    return rho_hat if ball.own and ball.p == norm else None
 
 
 def training_rho(run: RunDirectory) -> tuple[float, str] | None:
     """Return the ρ of a completed run and its source: the requested ρ, else the measured ρ̂; None for
     methods without one."""
-    result, requested = _result(run), read_settings(run).rho
+    measured, requested = _final_penalty(run)[1], read_settings(run).rho
     if requested is not None:
         return requested, "the rho that the run was trained for"
-    try:
-        measured = _level(result)[1]
-    except (KeyError, TypeError, ValueError) as reason:
-        raise _corrupt(run, reason) from None
     return None if measured is None else (measured, "rho_hat of the run, measured on its training data")
 
 
-def _result(run: RunDirectory) -> dict[str, Any]:
-    if run.result is None:
+def _final_penalty(run: RunDirectory) -> tuple[float | None, float | None]:
+    """Return γ and ρ̂ of a completed run; None for methods other than WRM."""
+    if (result := run.result) is None:
         raise RunError(f"{run.path} is incomplete; `certus resume {run.path}` continues it.")
-    return run.result
-
-
-def _level(result: dict[str, Any]) -> tuple[float | None, float | None]:
-    """γ and ρ̂."""
     level = result["level"]
     return (None, None) if level is None else (float(level["gamma"]), float(level["rho_hat"]))
-
-
-def _corrupt(run: RunDirectory, reason: Exception) -> RunError:
-    line = " ".join(str(reason).split())
-    return RunError(f"{run.path} is corrupt: its result does not fit: {line}.")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +30,8 @@ from certus.runs.factory import (
     build_augmentation,
     build_certified_training,
     build_cost,
+    build_criterion,
     build_method,
-    choose_criterion,
     load_same_data,
     read_settings,
     rebuild_model,
@@ -61,9 +62,7 @@ def start_run(
         imported: weights that were trained elsewhere, and their result.
         locking: False where the file system has no locks.
     """
-    criterion = choose_criterion(
-        data, settings.label_smoothing, settings.margin, settings.temperature, settings.loss == "bounded"
-    )
+    criterion = build_criterion(settings, data)
     images = data.train.inputs.dim() == 4
     for name, value in (("translate", settings.translate), ("affine", settings.affine)):
         require(images or value == 0, name, "be 0 for data that are no images", value)
@@ -72,7 +71,10 @@ def start_run(
     if settings.method in ITERATED and settings.step_size is None:
         assert settings.epsilon is not None  # checked by Settings
         settings = replace(settings, step_size=default_step(settings.epsilon, settings.steps) or None)
-    own, beside = _own_code(settings.model, sources)
+    checksum, imports = file_digest(settings.model), None
+    if sources is not None:
+        imports = dict(sources.files)
+        checksum = imports.pop(Path(settings.model.rpartition(":")[0]).name)
     # As seen from the run: a project that is moved as a whole still works.
     folder = settings.folder and os.path.relpath(os.path.realpath(settings.folder), os.path.realpath(path))
     about: dict[str, Any] = {
@@ -81,22 +83,14 @@ def start_run(
         "origin": "trained" if imported is None else "imported",
         "settings": asdict(replace(settings, folder=folder)),
         "data_sha256": data.sha256,
-        "model_sha256": own,
-        "model_imports": beside,
+        "model_sha256": checksum,
+        "model_imports": imports,
         "model_uncovered": None if sources is None else list(sources.uncovered),
         "criterion": serialize(criterion),
         "cost": serialize(cost),
         "domain": serialize(domain),
     }
     return RunDirectory.create(path, about, data.rows, done=imported, locking=locking)
-
-
-def _own_code(model: str, sources: Sources | None) -> tuple[str | None, dict[str, str] | None]:
-    """Return checksums of the user's model file, and of the modules beside it that it imports."""
-    if sources is None:
-        return file_digest(model), None
-    files, name = dict(sources.files), Path(model.rpartition(":")[0]).name
-    return files.pop(name), files
 
 
 def train_run(
@@ -110,7 +104,7 @@ def train_run(
 
     Args:
         model: the user's own ``FILE.py:FACTORY``, if the run has one.
-        callbacks: who else watches, such as a progress bar.
+        callbacks: further callbacks, such as a progress bar.
     """
     settings, record = read_settings(run), run.record
     if record.origin == "imported":
@@ -123,7 +117,8 @@ def train_run(
     if not isinstance(criterion, CrossEntropy | SmoothMargin | SquaredError | MissProbability):
         raise RunError(f"{run.path} is corrupt: its criterion is {criterion!r}.")
     recorder = Recorder(run.path, writes=fabric.global_rank == 0)
-    chosen = {"adam": torch.optim.Adam, "sgd": torch.optim.SGD}[settings.optimizer]
+    optimizer = {"adam": torch.optim.Adam, "sgd": torch.optim.SGD}[settings.optimizer]
+    cosine = partial(CosineAnnealingLR, T_max=settings.epochs)
     done = fit(
         network,
         balanced(data) if settings.class_weights == "balanced" else data,
@@ -131,8 +126,8 @@ def train_run(
         criterion=criterion,
         epochs=settings.epochs,
         batch_size=settings.batch_size,
-        optimizer=lambda groups: chosen(groups, lr=settings.learning_rate),
-        scheduler=_cosine(settings.epochs) if settings.schedule == "cosine" else None,
+        optimizer=partial(optimizer, lr=settings.learning_rate),
+        scheduler=cosine if settings.schedule == "cosine" else None,
         certified=build_certified_training(settings, data),
         augment=build_augmentation(settings),
         noise=Noise(settings.noise, deserialize(record.cost)) if settings.noise else None,
@@ -149,7 +144,3 @@ def train_run(
             result["smoothed"] = smoothed_concavity(settings.noise, criterion, gamma, cost.strong_convexity)
         run.finish(network.state_dict(), result)
     return done
-
-
-def _cosine(epochs: int) -> Any:
-    return lambda optimizer: CosineAnnealingLR(optimizer, T_max=epochs)

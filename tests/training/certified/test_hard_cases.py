@@ -17,7 +17,7 @@ from certus.datasets import digits, wine
 from certus.domains import Unbounded
 from certus.errors import UnsupportedError
 from certus.models import LogCosh, Scale, certified_cnn, certified_mlp
-from certus.runs.factory import build_method, choose_criterion
+from certus.runs.factory import build_criterion, build_method
 from certus.runs.settings import Settings
 from certus.training import fit
 from certus.training.calibration import RobustnessStatus
@@ -96,7 +96,7 @@ def test_the_training_loss_is_concave_too(temperature: float, margin: float) -> 
     method = build_method(settings, SquaredL2(), Unbounded())
     assert isinstance(method, WRM)
     assert method.gamma is not None
-    criterion = choose_criterion(DATA, margin=margin, temperature=temperature)
+    criterion = build_criterion(settings, DATA)
     bound = input_smoothness(model, criterion, input_shape=(64,)).curvature
     assert bound <= 2 * float(method.gamma)
 
