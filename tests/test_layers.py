@@ -12,8 +12,7 @@ ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "certus"
 
 LAYERS = [
-    "evidence errors _names _defaults _lazy _format _progress rounding _tensor norms storage "
-    "table_options _render",
+    "evidence errors _names _defaults _format _progress rounding _tensor norms storage table_options _render",
     "_eval_mode data domains layers losses costs _validation",
     "inner bounds attacks",
     "certificates smoothing datasets models training",
@@ -63,8 +62,8 @@ def test_nothing_installed_imports_the_repository() -> None:
 
 def test_no_file_imports_by_a_computed_name() -> None:
     """A module that is imported by a string escapes the tests above."""
-    hidden = {path.name for path in FILES if "import_module(" in path.read_text()}
-    assert hidden == {"adapters.py", "_lazy.py"}  # other libraries; names of a package's own modules
+    hidden = {str(path.relative_to(SOURCE)) for path in FILES if "import_module(" in path.read_text()}
+    assert hidden == {"attacks/adapters.py", "runs/__init__.py"}  # other libraries; names of its own part
 
 
 BARRED = {"inner", "attacks", "training", "runs", "display", "models", "datasets", "cli", "mdp"}

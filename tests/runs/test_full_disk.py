@@ -21,7 +21,7 @@ def can_mount(folder: Path) -> bool:
 
 
 def test_a_full_disk_loses_nothing(tmp_path: Path) -> None:
-    """See tests/runs/full_disk.py; a limit on the size of files is in test_files.py, for every system."""
+    """See tests/runs/full_disk.py; a limit on the size of files is in test_storage.py, for every system."""
     disk, other = tmp_path / "disk", tmp_path / "other"
     disk.mkdir()
     other.mkdir()

@@ -286,60 +286,52 @@ def _option(field: Field[Any], kind: Any) -> Callable[[_Function], _Function]:
     return option(*flags, field.name, type=kind, **settings)
 
 
+_attack_option = functools.partial(option_field, "Attack")
+
+
 @dataclass(frozen=True)
 class AttackOptions:
     """Options of ``certus attack`` and ``certus compare``, as they were typed."""
 
-    attacks: tuple[str, ...] = option_field(
+    attacks: tuple[str, ...] = _attack_option(
         (),
-        "Attack",
         "Attack to run; may be repeated, and then the worst of all attacks is listed too.",
         shown="pgd",
         flags=("--attack",),
         choices=(*GRADIENT_ATTACKS, "wrm"),
     )
-    norm: str | None = option_field(
+    norm: str | None = _attack_option(
         None,
-        "Attack",
         "Norm of the perturbations of fgsm, bim and pgd.",
         shown="inf; without --epsilon, the norm that the run was trained for",
         choices=tuple(NORMS),
     )
-    epsilon: tuple[str, ...] = option_field(
+    epsilon: tuple[str, ...] = _attack_option(
         (),
-        "Attack",
         "Largest norm of a perturbation; may be repeated for a sweep. from:RUN is the root mean square "
         "distance by which wrm moves the training data of that run.",
         shown="the distance that the run was trained for",
     )
-    gamma: tuple[float, ...] = option_field(
-        (), "Attack", "Penalty on transport of the attack wrm; may be repeated for a sweep."
+    gamma: tuple[float, ...] = _attack_option(
+        (), "Penalty on transport of the attack wrm; may be repeated for a sweep."
     )
-    relative: bool = option_field(
-        False, "Attack", "Multiply every epsilon by the mean norm of the training inputs."
+    relative: bool = _attack_option(False, "Multiply every epsilon by the mean norm of the training inputs.")
+    steps: int | None = _attack_option(None, "Gradient steps of bim and pgd.", shown="15; 20 with --nearest")
+    step_size: float | None = _attack_option(None, "Step size of bim and pgd.", shown="2.5 * epsilon / steps")
+    restarts: int | None = _attack_option(
+        None, "Random restarts of pgd; the worst result of each sample counts.", shown="1"
     )
-    steps: int | None = option_field(
-        None, "Attack", "Gradient steps of bim and pgd.", shown="15; 20 with --nearest"
-    )
-    step_size: float | None = option_field(
-        None, "Attack", "Step size of bim and pgd.", shown="2.5 * epsilon / steps"
-    )
-    restarts: int | None = option_field(
-        None, "Attack", "Random restarts of pgd; the worst result of each sample counts.", shown="1"
-    )
-    clip: bool = option_field(
-        True, "Attack", "Keep perturbed inputs inside the domain of the data, such as [0, 1]."
-    )
+    clip: bool = _attack_option(True, "Keep perturbed inputs inside the domain of the data, such as [0, 1].")
     samples: int | None = option_field(
-        None, "Samples", "Number of test samples, drawn at random.", shown="all"
+        "Samples", None, "Number of test samples, drawn at random.", shown="all"
     )
-    seed: int = option_field(0, "Samples", "Seed of the drawn samples and of random restarts.")
+    seed: int = option_field("Samples", 0, "Seed of the drawn samples and of random restarts.")
     plot: Path | None = option_field(
-        None, "Run and output", "Picture of the sweep to write (.png, .svg or .pdf)."
+        "Run and output", None, "Picture of the sweep to write (.png, .svg or .pdf)."
     )
     output: Path | None = option_field(
-        None,
         "Run and output",
+        None,
         "File to write: LaTeX (.tex) or CSV (.csv) of the rows, otherwise JSON of everything.",
         flags=("--output", "-o"),
     )

@@ -1,8 +1,7 @@
 """Run directories: the settings, weights and results of one training, in files that execute no code."""
 
-from typing import TYPE_CHECKING
-
-from certus._lazy import lazily
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from certus.runs.directory import Recorder, RunDirectory, find_runs
@@ -23,16 +22,20 @@ __all__ = [
     "load_run",
 ]
 
-__getattr__ = lazily(
-    __name__,
-    {
-        "Recorder": "certus.runs.directory",
-        "RunDirectory": "certus.runs.directory",
-        "RunError": "certus.storage.files",
-        "RunLock": "certus.storage.write",
-        "Settings": "certus.runs.settings",
-        "find_runs": "certus.runs.directory",
-        "load_model": "certus.runs.factory",
-        "load_run": "certus.runs.loaded_run",
-    },
-)
+_HOMES = {
+    "Recorder": "runs.directory",
+    "RunDirectory": "runs.directory",
+    "RunError": "storage.files",
+    "RunLock": "storage.write",
+    "Settings": "runs.settings",
+    "find_runs": "runs.directory",
+    "load_model": "runs.factory",
+    "load_run": "runs.loaded_run",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a name when it is first used, so that ``runs.settings`` is read without torch."""
+    if name in _HOMES:
+        return getattr(import_module(f"certus.{_HOMES[name]}"), name)
+    raise AttributeError(f"module 'certus.runs' has no attribute {name!r}")

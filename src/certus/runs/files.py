@@ -39,7 +39,7 @@ from certus.storage.files import (
     convert,
     read_json,
 )
-from certus.storage.write import verify_checksum, without_checksum
+from certus.storage.write import verify_checksum
 from certus.training import Fit
 from certus.training.metrics import classification_report, clean_metrics, regression_report
 
@@ -61,9 +61,7 @@ def serialize(value: Any) -> Any:
         return {
             "type": "tensor",
             "dtype": str(value.dtype).removeprefix("torch."),
-            "values": _map_numbers(
-                value.tolist(), lambda number: number if math.isfinite(number) else str(number)
-            ),
+            "values": _map_numbers(value.tolist(), lambda x: x if math.isfinite(x) else str(x)),
         }
     if isinstance(value, float) and not math.isfinite(value):
         return {"type": "number", "value": str(value)}
@@ -71,9 +69,8 @@ def serialize(value: Any) -> Any:
         return value
     name = type(value).__name__
     if _CLASSES.get(name) is not type(value):
-        raise UnsupportedError(
-            f"A run can store {', '.join(_CLASSES)}; {name} holds code and cannot be stored."
-        )
+        known = ", ".join(_CLASSES)
+        raise UnsupportedError(f"A run can store {known}; {name} holds code and cannot be stored.")
     entries = {field.name: serialize(getattr(value, field.name)) for field in fields(value) if field.init}
     return {"type": name, **entries}
 
@@ -145,7 +142,7 @@ def read_run(path: Path) -> RunRecord:
             f"{path.parent} has schema version {version!r}, and this version of certus reads {RUN_VERSION} "
             "only: train again, or use the version of certus that wrote it."
         )
-    return _checked(content, RunRecord, path)
+    return _converted(verify_checksum(content, path), RunRecord, path)
 
 
 WEIGHTS = "weights_sha256"
@@ -231,15 +228,13 @@ def measure_result(done: Fit, loss: ModelLoss, data: SplitDataset) -> dict[str, 
 
 def read_result(path: Path) -> dict[str, Any]:
     """Read ``result.json``; check its checksum and the types of its entries."""
-    content = read_json(path)
-    if not isinstance(content, dict):
-        raise CorruptFileError(f"{path} is corrupt: it does not hold a result.")
-    _checked(content, _Result, path)
-    return without_checksum(content)
+    content = verify_checksum(read_json(path), path)
+    _converted(content, _Result, path)
+    return content
 
 
-def _checked(content: dict[str, Any], kind: type[T], path: Path) -> T:
+def _converted(content: dict[str, Any], kind: type[T], path: Path) -> T:
     try:
-        return convert(verify_checksum(content, path), kind)
+        return convert(content, kind)
     except CorruptFileError as reason:
         raise CorruptFileError(f"{path} is corrupt: {reason}") from None

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields
+from functools import partial
 from typing import Any
 
 from certus._defaults import ATTACK_STEPS, CERTIFIED, PLAIN, TOLERANCE
@@ -74,15 +75,9 @@ def _numbers_by_name(
 
 METHODS = ("wrm", "erm", *GRADIENT_ATTACKS)
 METHOD_OPTIONS = {  # option → the methods that take it; to others it means nothing
-    "gamma": ("wrm",),
-    "rho": ("wrm",),
-    "cost": ("wrm",),
-    "tolerance": ("wrm",),
-    "maximizer": ("wrm",),
-    "norm": GRADIENT_ATTACKS,
-    "epsilon": GRADIENT_ATTACKS,
-    "steps": ("bim", "pgd"),
-    "step_size": ("bim", "pgd"),
+    **dict.fromkeys(("gamma", "rho", "cost", "tolerance", "maximizer"), ("wrm",)),
+    **dict.fromkeys(("norm", "epsilon"), GRADIENT_ATTACKS),
+    **dict.fromkeys(("steps", "step_size"), ("bim", "pgd")),
     "clip": ("wrm", *GRADIENT_ATTACKS),
 }
 CLASS_WEIGHTS = ("equal", "balanced")
@@ -95,8 +90,8 @@ DATA, MODEL, METHOD, OPTIMISATION, OUTPUT = PANELS
 
 
 def option_field(
-    default: T,
     panel: str,
+    default: T,
     help: str,
     *,
     shown: str = "",
@@ -115,6 +110,12 @@ def option_field(
     return field(default=default, metadata=about)
 
 
+_data_option = partial(option_field, DATA)
+_model_option = partial(option_field, MODEL)
+_method_option = partial(option_field, METHOD)
+_optimisation_option = partial(option_field, OPTIMISATION)
+
+
 @dataclass(frozen=True)
 class Settings:
     """Settings of a run, as the command line or a script gives them; JSON types only.
@@ -127,153 +128,121 @@ class Settings:
 
     data: str
     model: str
-    method: str = option_field(
+    method: str = _method_option(
         "wrm",
-        METHOD,
         "Training method: distributionally robust (wrm), ordinary (erm) or adversarial (fgsm, bim, pgd).",
         choices=METHODS,
     )
-    gamma: float | None = option_field(
-        None, METHOD, "Penalty on transport in the inner problem, for wrm and for --certified."
+    gamma: float | None = _method_option(
+        None, "Penalty on transport in the inner problem, for wrm and for --certified."
     )
-    rho: float | None = option_field(
-        None, METHOD, "Mean transport cost to be robust to; gamma is adjusted until it is reached."
+    rho: float | None = _method_option(
+        None, "Mean transport cost to be robust to; gamma is adjusted until it is reached."
     )
-    certified: bool = option_field(
-        False,
-        METHOD,
-        "Project the weights after every step, so that the inner problem is provably concave at gamma.",
+    certified: bool = _method_option(
+        False, "Project the weights after every step, so that the inner problem is provably concave at gamma."
     )
-    cost: str = option_field(
+    cost: str = _method_option(
         "natural",
-        METHOD,
         "Transport cost of wrm: natural (squared L2), or the squared sup-norm (linf) or L1 norm (l1).",
         choices=("natural", "l1", "linf"),
     )
-    feature_cost: str = option_field(
+    feature_cost: str = _method_option(
         "",
-        METHOD,
         "Cost factors of columns of a table, such as town=3,age=inf. The factor of other columns is 1; "
         "inf keeps a column fixed.",
     )
-    norm: str | None = option_field(
-        None, METHOD, "Norm of the perturbations of fgsm, bim and pgd.", shown="inf", choices=tuple(NORMS)
+    norm: str | None = _method_option(
+        None, "Norm of the perturbations of fgsm, bim and pgd.", shown="inf", choices=tuple(NORMS)
     )
-    epsilon: float | None = option_field(
+    epsilon: float | None = _method_option(
         None,
-        METHOD,
         "Largest norm of a perturbation of fgsm, bim and pgd. from:RUN is the root mean square distance "
         "by which wrm moves the training data of that run.",
     )
-    steps: int = option_field(
-        ATTACK_STEPS,
-        METHOD,
-        "Gradient steps of bim and pgd, and of wrm with --maximizer paper.",
-        shown="15",
+    steps: int = _method_option(
+        ATTACK_STEPS, "Gradient steps of bim and pgd, and of wrm with --maximizer paper.", shown="15"
     )
-    step_size: float | None = option_field(
-        None, METHOD, "Step size of bim and pgd.", shown="2.5 * epsilon / steps"
+    step_size: float | None = _method_option(None, "Step size of bim and pgd.", shown="2.5 * epsilon / steps")
+    clip: bool = _method_option(True, "Keep perturbed inputs inside the domain of the data, such as [0, 1].")
+    epochs: int = _optimisation_option(
+        PLAIN.epochs, "Passes over the training data.", shown="10, more for small data"
     )
-    clip: bool = option_field(
-        True, METHOD, "Keep perturbed inputs inside the domain of the data, such as [0, 1]."
+    batch_size: int = _optimisation_option(
+        PLAIN.batch_size, "Samples per optimisation step, over all processes."
     )
-    epochs: int = option_field(
-        PLAIN.epochs, OPTIMISATION, "Passes over the training data.", shown="10, more for small data"
+    optimizer: str = _optimisation_option("adam", "Optimisation algorithm.", choices=("adam", "sgd"))
+    learning_rate: float = _optimisation_option(
+        PLAIN.learning_rate, "Learning rate.", shown="0.01 with --certified, else 0.004 for mlp:…, else 0.001"
     )
-    batch_size: int = option_field(
-        PLAIN.batch_size, OPTIMISATION, "Samples per optimisation step, over all processes."
-    )
-    optimizer: str = option_field("adam", OPTIMISATION, "Optimisation algorithm.", choices=("adam", "sgd"))
-    learning_rate: float = option_field(
-        PLAIN.learning_rate,
-        OPTIMISATION,
-        "Learning rate.",
-        shown="0.01 with --certified, else 0.004 for mlp:…, else 0.001",
-    )
-    schedule: str = option_field(
+    schedule: str = _optimisation_option(
         PLAIN.schedule,
-        OPTIMISATION,
         "Schedule of the learning rate: constant, or a cosine that falls to 0.",
         shown="constant; cosine with --certified",
         choices=("constant", "cosine"),
     )
-    weight_decay: float | str = option_field(
+    weight_decay: float | str = _optimisation_option(
         0.0,
-        OPTIMISATION,
         "L2 penalty (λ/2)·|w|² on the weights: λ for all layers, or LAYER=λ for one; may be repeated.",
         shown="0",
     )
-    class_weights: str = option_field(
+    class_weights: str = _model_option(
         "equal",
-        MODEL,
         "Weights of the classes in the loss: equal, or balanced by their frequency.",
         choices=CLASS_WEIGHTS,
     )
-    label_smoothing: float = option_field(
-        0.0, MODEL, "Label smoothing of the loss, also in the inner problem."
+    label_smoothing: float = _model_option(0.0, "Label smoothing of the loss, also in the inner problem.")
+    margin: float = _model_option(
+        0.0, "Margin that the training loss demands between the true class and every other."
     )
-    margin: float = option_field(
-        0.0, MODEL, "Margin that the training loss demands between the true class and every other."
+    temperature: float = _model_option(
+        1.0, "Temperature of the training loss. Values below 1 favour clean accuracy over robustness."
     )
-    temperature: float = option_field(
-        1.0, MODEL, "Temperature of the training loss. Values below 1 favour clean accuracy over robustness."
-    )
-    loss: str = option_field(
+    loss: str = _model_option(
         "cross-entropy",
-        MODEL,
         "Loss of a classifier: cross-entropy, or bounded (1 minus the probability of the true class).",
         choices=("cross-entropy", "bounded"),
     )
-    noise: float = option_field(
-        0.0,
-        MODEL,
-        "Standard deviation of Gaussian noise on the inputs, for models to certify with --smoothing.",
+    noise: float = _model_option(
+        0.0, "Standard deviation of Gaussian noise on the inputs, for models to certify with --smoothing."
     )
-    translate: int = option_field(0, DATA, "Largest random translation of training images, in pixels.")
-    affine: float = option_field(
-        0.0, DATA, "Strength of the random affine maps of training images, such as 0.1."
-    )
-    maximizer: str = option_field(
+    translate: int = _data_option(0, "Largest random translation of training images, in pixels.")
+    affine: float = _data_option(0.0, "Strength of the random affine maps of training images, such as 0.1.")
+    maximizer: str = _method_option(
         "adaptive",
-        METHOD,
         "Maximiser of the inner problem of wrm: adaptive, which stops at --tolerance, or paper, which "
         "takes --steps steps that decrease as 1/√t.",
         choices=("adaptive", "paper"),
     )
-    tolerance: float = option_field(
-        TOLERANCE, METHOD, "Accuracy to which wrm solves each inner problem, in units of the loss."
+    tolerance: float = _method_option(
+        TOLERANCE, "Accuracy to which wrm solves each inner problem, in units of the loss."
     )
-    seed: int = option_field(0, OPTIMISATION, "Seed of the data split, the initial weights and the batches.")
-    target: str | None = option_field(None, DATA, "Column of a table to predict.", shown="the last column")
-    drop: str = option_field("", DATA, "Columns of a table to leave out, separated by commas.")
-    categorical: str = option_field(
-        "", DATA, "Numeric columns of a table that are categories, separated by commas."
+    seed: int = _optimisation_option(0, "Seed of the data split, the initial weights and the batches.")
+    target: str | None = _data_option(None, "Column of a table to predict.", shown="the last column")
+    drop: str = _data_option("", "Columns of a table to leave out, separated by commas.")
+    categorical: str = _data_option(
+        "", "Numeric columns of a table that are categories, separated by commas."
     )
-    missing: str = option_field(
+    missing: str = _data_option(
         "median",
-        DATA,
         "Handling of missing numbers: fill in the training median and add an indicator column, or refuse "
         "the table.",
         choices=MISSING_WAYS,
     )
-    encoding: str = option_field("utf-8", DATA, "Text encoding of a csv: file, such as latin-1.")
-    separator: str = option_field(",", DATA, "Column separator of a csv: file, such as ;.")
-    split: str | None = option_field(
+    encoding: str = _data_option("utf-8", "Text encoding of a csv: file, such as latin-1.")
+    separator: str = _data_option(",", "Column separator of a csv: file, such as ;.")
+    split: str | None = _data_option(
         None,
-        DATA,
         "Split of a table: random, stratified by label, or by the groups or dates in --split-by.",
         shown="random, unless --split-by is given",
         choices=SPLIT_WAYS,
     )
-    split_by: str | None = option_field(
+    split_by: str | None = _data_option(
         None,
-        DATA,
         "Column to split a table by: dates split by time; rows with equal values of another column stay "
         "together.",
     )
-    standardize: bool = option_field(
-        True, DATA, "Standardise the features of a table to mean 0 and variance 1."
-    )
+    standardize: bool = _data_option(True, "Standardise the features of a table to mean 0 and variance 1.")
     folder: str = ""
 
     @property

@@ -309,9 +309,9 @@ def without_checksum(content: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in content.items() if name != CHECKSUM}
 
 
-def verify_checksum(content: dict[str, Any], name: object) -> dict[str, Any]:
+def verify_checksum(content: Any, name: object) -> dict[str, Any]:
     """Return a document without its checksum; raise ``CorruptFileError`` unless it matches."""
-    if CHECKSUM not in content:
+    if not isinstance(content, dict) or CHECKSUM not in content:
         raise CorruptFileError(f"{name} is corrupt: it has no {CHECKSUM}.")
     if content[CHECKSUM] != add_checksum(content)[CHECKSUM]:
         raise CorruptFileError(
