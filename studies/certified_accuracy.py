@@ -21,7 +21,7 @@ from certus.certificates.proven.constants import certified_radii
 from certus.certificates.proven.problem import Problem
 from certus.certificates.tangent_points import touching_points
 from certus.costs import SquaredL2
-from certus.display.attack_figures import Curve, Panel, sweep_figure
+from certus.display.figures import Curve, Panel, sweep_figure
 from certus.domains import Unbounded
 from certus.errors import ContradictionError
 from certus.evidence import Evidence

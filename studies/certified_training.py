@@ -32,7 +32,7 @@ from certus.attacks.projected_gradient_descent import PGM
 from certus.certificates.cache import DualValueCache
 from certus.certificates.proven.knapsack import worst_error
 from certus.data import Samples
-from certus.display.attack_figures import Curve, Panel, sweep_figure
+from certus.display.figures import Curve, Panel, sweep_figure
 from certus.domains import Unbounded
 from certus.evidence import Evidence
 from certus.losses import CrossEntropy, ModelLoss

@@ -28,7 +28,7 @@ from certus._format import at_least, at_most
 from certus.certificates.proven.concentration import betting
 from certus.costs import SquaredL2
 from certus.data import Samples, Subset, random_order
-from certus.display.attack_figures import Curve, Panel, sweep_figure
+from certus.display.figures import Curve, Panel, sweep_figure
 from certus.evidence import Evidence
 from certus.runs.certification import CertifySettings, certify_run
 from certus.runs.directory import METRICS

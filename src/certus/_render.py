@@ -15,9 +15,10 @@ class Renderable:
     # ``display`` is imported inside the methods, since it imports the results.
 
     def __str__(self) -> str:
-        from certus.display.render import text_of
+        from certus.display.render import parts_of
+        from certus.display.text import as_text
 
-        return text_of(self)
+        return as_text(parts_of(self))
 
     def _repr_html_(self) -> str:
         from certus.display.render import html_of

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -26,8 +25,8 @@ from torch import nn
 from certus.attacks import FGM, PGM
 from certus.attacks.evaluation import Trial, sweep, typical_length
 from certus.data import Samples
-from certus.display.attack_figures import Curve, Panel, Style, numbered_styles, sweep_figure
 from certus.display.canvas import MARKERS, subscripted
+from certus.display.figures import Curve, Panel, Style, numbered_styles, sweep_figure
 from certus.inner import WRM
 from certus.inner.methods import Method
 from certus.losses import CrossEntropy, ModelLoss
@@ -89,7 +88,7 @@ def method_styles(names: Iterable[str], bold: str) -> dict[str, Style]:
     numbered, styles = numbered_styles(MNIST_METHODS.values()), {}
     for name in names:
         style, aside = numbered[name.partition(",")[0]], name != bold and name not in numbered
-        styles[name] = replace(style, marker=MARKERS[len(numbered)], line="--") if aside else style
+        styles[name] = style | ({"marker": MARKERS[len(numbered)], "linestyle": "--"} if aside else {})
     return styles
 
 

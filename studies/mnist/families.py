@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from certus.display.attack_figures import sweep_figure
+from certus.display.figures import sweep_figure
 from studies.mnist.networks import (
     LARGE_BUDGET,
     MNIST_METHODS,

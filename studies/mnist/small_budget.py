@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from certus.display.attack_figures import sweep_figure
+from certus.display.figures import sweep_figure
 from certus.evidence import Evidence
 from studies.mnist.networks import (
     MEAN_LENGTH,

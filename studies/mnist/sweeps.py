@@ -14,8 +14,8 @@ from typing import Any
 from certus._names import NORMS
 from certus.attacks.evaluation import Interval, Trial, sweep, typical_length, wilson
 from certus.data import Samples
-from certus.display.attack_figures import Curve, Panel
 from certus.display.canvas import subscripted
+from certus.display.figures import Curve, Panel
 from certus.losses import ModelLoss
 from certus.runs.loaded_run import LoadedRun
 from studies.mnist.networks import MNIST_METHODS, NetworkRecipe, mnist_network, random_images

@@ -14,9 +14,15 @@ from torch import nn
 
 import certus
 from certus import certify
-from certus.display.attack_figures import Curve, Panel, nearest_figure, sweep_figure
 from certus.display.canvas import save_figure
-from certus.display.figures import sensitivity_figure, smoothness_figure
+from certus.display.figures import (
+    Curve,
+    Panel,
+    nearest_figure,
+    sensitivity_figure,
+    smoothness_figure,
+    sweep_figure,
+)
 from certus.losses import SquaredError
 from certus.smoothing import certify_smoothed
 from tests.certificates.problems import network, samples

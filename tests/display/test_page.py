@@ -16,7 +16,7 @@ from PIL import Image
 
 from certus._format import at_least, at_most
 from certus.certificates.files import read_certificate
-from certus.display.report.charts import SliderRow, slider_table
+from certus.display.report.charts import slider
 from certus.display.report.summary import scope
 from certus.smoothing import SmoothedCertificate
 from tests.browser import CUT, OVERLAPS, opened, requested, until
@@ -103,11 +103,9 @@ def test_the_slider_reads_out_the_certificate(place: Path, text: str) -> None:
 def test_the_read_out_is_one_table(place: Path) -> None:
     """Certificates with and without a population have the same columns, with a dash where nothing is said."""
     found = read_certificate(place / "run/certificate/certificate.json")
-    both = [
-        SliderRow(at, "run", one, [])
-        for at, one in enumerate((found, dataclasses.replace(found, population=None)))
-    ]
-    table = slider_table(both, [0.0, *found.rhos])
+    both = [("run", found), ("run", dataclasses.replace(found, population=None))]
+    table = slider(both, [0.0, *found.rhos])
+    assert table is not None
     assert [len(ids) for _, ids in table["rows"]] == [len(table["heads"])] * 2
     assert [ids.count(None) for _, ids in table["rows"]] == [0, 2]
 

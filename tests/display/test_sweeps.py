@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis.strategies import integers, lists, tuples
 from matplotlib.figure import Figure
 
-from certus.display.attack_figures import FAILED, Curve, Panel, failed_places, sweep_figure
 from certus.display.canvas import COLOURS, save_figure, subscripted
+from certus.display.figures import FAILED, Curve, Panel, failed_attacks, sweep_figure
 from certus.errors import ArgumentError, UnsupportedError
 from tests.pictures import pixels_of
 
@@ -145,4 +145,4 @@ def test_an_attack_failed_where_a_weaker_one_did_more(points: list[tuple[int, in
                 for weaker in range(len(values))
             )
         ]
-        assert failed_places(strengths, values, towards) == expected
+        assert failed_attacks(strengths, values, towards) == expected

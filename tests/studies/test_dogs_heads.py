@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from certus.data import Samples
-from certus.display.attack_figures import Curve, Panel, sweep_figure
+from certus.display.figures import Curve, Panel, sweep_figure
 from certus.inner import WRM, BarzilaiBorwein
 from certus.losses import CrossEntropy, ModelLoss
 from certus.storage.files import RunError

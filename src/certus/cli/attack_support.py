@@ -28,8 +28,8 @@ from certus.cli.output import console, messages, print_json, require_file, requi
 from certus.cli.table_files import as_csv, as_latex, flat_rows
 from certus.costs import Cost
 from certus.data import Samples, Subset
-from certus.display.attack_figures import Curve, Panel, sweep_figure
 from certus.display.canvas import save_figure
+from certus.display.figures import Curve, Panel, sweep_figure
 from certus.display.text import make_table, number
 from certus.domains import Domain, Unbounded
 from certus.errors import ArgumentError, require
@@ -335,12 +335,7 @@ def _draw(results: dict[str, list[tuple[Trial, Evaluation]]], path: Path, title:
                 key=lambda pair: pair[0],
             )
             intervals = [outcome.error or outcome.loss for _, outcome in mine]
-            curves[line] = Curve(
-                [strength for strength, _ in mine],
-                [interval.value for interval in intervals],
-                [interval.low for interval in intervals],
-                [interval.high for interval in intervals],
-            )
+            curves[line] = Curve.of([strength for strength, _ in mine], intervals)
         labelled = entries[0][2].errors is not None
         strength = f"inputs move by at most ε ({units})"
         if "wrm" in panel:

@@ -40,8 +40,7 @@ def report(
     """
     from certus.cli.attack_support import open_comparable
     from certus.display.report.contents import attack_unit, evaluations, measure_run
-    from certus.display.report.figure_files import draw_figures
-    from certus.display.report.page import plotly_js, render_report
+    from certus.display.report.page import draw_figures, plotly_js, render_report
     from certus.runs.directory import owner_of
 
     require_count("--samples", samples, least=2)

@@ -20,10 +20,15 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# The palette of Okabe and Ito, told apart by people who see few colours too; and markers, for print.
+# The palette of Okabe and Ito, which colour-blind readers can distinguish; and markers, for print.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#5f5f5f")
 _LETTER, _LINE, _HANDLE = 0.095, 0.19, 0.75  # inches, at 10 points: letters, lines, the mark of a legend
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+
+
+def run_colour(index: int) -> str:
+    """Return the colour of a run among others; grey is left out."""
+    return COLOURS[index % (len(COLOURS) - 1)]
 
 
 @dataclass(frozen=True)
@@ -56,9 +61,11 @@ def draw_lines(axes: Axes, lines: Sequence[Line]) -> None:
         y = [math.nan if value is None else value for value in line.y]
         if line.filled:
             axes.fill_between(list(line.x), before, y, color=COLOURS[0], alpha=0.12, linewidth=0)
-        style = f"steps-{line.step}" if line.step else "default"
-        dash = _DASHES[line.dash]
-        axes.plot(line.x, y, color=line.colour, linestyle=dash, drawstyle=style, label=line.name)
+        style = {
+            "linestyle": _DASHES[line.dash],
+            "drawstyle": f"steps-{line.step}" if line.step else "default",
+        }
+        axes.plot(line.x, y, color=line.colour, label=line.name, **style)
         before = y
     axes.spines[["top", "right"]].set_visible(False)
 
@@ -86,7 +93,9 @@ def legend_below(figure: Figure, handles: Sequence[Artist], names: Sequence[str]
 
 
 def title_above(figure: Figure, title: str, size: float = 12.0) -> None:
-    """Add a title over all axes, in as many lines as it takes; the figure grows by them."""
+    """Add a title over all axes, unless it is empty; the figure grows by its lines."""
+    if not title:
+        return
     width, height = (float(size) for size in figure.get_size_inches())
     lines = broken(title, width - 0.6, size)
     figure.set_size_inches(width, height + _LINE * size / 10 * (lines.count("\n") + 1))

@@ -4,56 +4,66 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from certus._format import escape_controls
 from certus.certificates.certificate import Certificate
 from certus.display.canvas import save_figure
-from certus.display.certificate_figures import bracket_figure, smoothed_figure
-from certus.display.figures import training_figure
-from certus.display.html import as_html
+from certus.display.figures import bracket_figure, smoothed_figure, training_figure
 from certus.display.tables import certificate_parts, fit_parts, smoothed_parts
-from certus.display.text import Part, as_text
+from certus.display.text import Part
 from certus.smoothing.certificate import SmoothedCertificate
 from certus.training._fit import Fit
 
 if TYPE_CHECKING:
+    from jinja2 import Environment
     from matplotlib.figure import Figure
 
-_PARTS: dict[type, Callable[[Any], list[Part]]] = {
-    Certificate: certificate_parts,
-    SmoothedCertificate: smoothed_parts,
-    Fit: fit_parts,
-}
-_FIGURES: dict[type, Callable[[Any, str], Figure]] = {
-    Certificate: bracket_figure,
-    SmoothedCertificate: smoothed_figure,
-    Fit: lambda result, title: training_figure([asdict(epoch) for epoch in result.history], title),
+
+def _fit_figure(result: Fit, title: str) -> Figure:
+    return training_figure([asdict(epoch) for epoch in result.history], title)
+
+
+_VIEWS: dict[type, tuple[Callable[[Any], list[Part]], Callable[[Any, str], Figure]]] = {
+    Certificate: (certificate_parts, bracket_figure),
+    SmoothedCertificate: (smoothed_parts, smoothed_figure),
+    Fit: (fit_parts, _fit_figure),
 }
 
 
 def parts_of(result: object) -> list[Part]:
     """Return the tables and sentences of a result, for a console or a page."""
-    return _PARTS[_kind(result)](result)
-
-
-def text_of(result: object) -> str:
-    """Return a result as the command prints it."""
-    return as_text(parts_of(result))
-
-
-def html_of(result: object) -> str:
-    """Return a result as HTML for a notebook; every name in it is escaped."""
-    return as_html(parts_of(result))
+    return next(parts for kind, (parts, _) in _VIEWS.items() if isinstance(result, kind))(result)
 
 
 def figure_of(result: object, path: Path | None = None, title: str = "") -> Figure:
     """Draw a result, and write the figure if there is a path."""
-    figure = _FIGURES[_kind(result)](result, title)
+    figure = next(draw for kind, (_, draw) in _VIEWS.items() if isinstance(result, kind))(result, title)
     if path is not None:
         save_figure(figure, path)
     return figure
 
 
-def _kind(result: object) -> type:
-    return next(kind for kind in _PARTS if isinstance(result, kind))
+def html_of(result: object) -> str:
+    """Return a result as HTML for a notebook; every name in it is escaped."""
+    return templates().get_template("parts.html").render(parts=parts_of(result))
+
+
+@cache
+def templates() -> Environment:
+    """Return the Jinja2 environment of the templates of this package, with autoescaping."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined  # inside: only needed to write HTML
+    from markupsafe import Markup
+
+    environment = Environment(
+        autoescape=True,
+        finalize=lambda value: value if isinstance(value, Markup) else escape_controls(str(value)),
+        loader=PackageLoader("certus.display"),
+        lstrip_blocks=True,
+        trim_blocks=True,
+        undefined=StrictUndefined,
+    )
+    environment.policies["json.dumps_kwargs"] = {"allow_nan": False}
+    return environment

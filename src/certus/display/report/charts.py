@@ -6,24 +6,26 @@ import html
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-from certus._format import at_least, at_most
+from markupsafe import Markup
+
+from certus._format import at_least, at_most, escape_controls
 from certus.certificates.certificate import Bracket, Certificate
-from certus.display.attack_figures import failed_places, nearest_lines
-from certus.display.canvas import COLOURS, Line, folded
-from certus.display.certificate_figures import (
-    DISTANCE,
+from certus.display.canvas import COLOURS, Line, folded, run_colour
+from certus.display.figures import (
     accuracy_lines,
     accuracy_name,
     bracket_lines,
-    quantity_name,
-    smoothed_lines,
-    smoothed_quantities,
+    distance_label,
+    epoch_ticks,
+    failed_attacks,
+    layer_curvatures,
+    nearest_lines,
+    smoothed_panels,
+    training_curves,
     units_of,
 )
-from certus.display.figures import TRAINING_CURVES, curve_words, epoch_marks, layer_words
 from certus.display.report.contents import RunReport, moved_features
 from certus.display.tables import error_name
 from certus.smoothing.certificate import SmoothedCertificate
@@ -32,20 +34,19 @@ Chart = dict[str, Any]
 _POINTS = 48
 
 # ---------------------------------------------------------------------------------------------------------
-# Charts of a certificate
+# Certificates
 # ---------------------------------------------------------------------------------------------------------
 
 
 def bracket_charts(certificate: Certificate, curve: Sequence[Bracket]) -> dict[str, Chart]:
     """Return the worst mean loss, and the worst error rate of a classifier, against √ρ."""
     clip = "" if certificate.clip is None else f", clipped at {certificate.clip:g}"
-    names = {"loss": f"worst mean loss{clip}"}
-    if certificate.attained_error_cost is not None:
-        names["error"] = f"worst {error_name(certificate.labels)}"
-    distance = f"{DISTANCE} ({units_of(certificate)})"
+    names = {"loss": f"worst mean loss{clip}", "error": f"worst {error_name(certificate.labels)}"}
     charts = {
-        quantity: _line_chart(bracket_lines(certificate, curve, quantity), distance, name)
-        for quantity, name in names.items()
+        quantity: _line_chart(
+            bracket_lines(certificate, curve, quantity), distance_label(certificate), names[quantity]
+        )
+        for quantity in _quantities(certificate)
     }
     guessing = certificate.vacuous_loss
     if guessing is not None:
@@ -57,6 +58,10 @@ def bracket_charts(certificate: Certificate, curve: Sequence[Bracket]) -> dict[s
         style = {"color": COLOURS[6], "width": 1.5, "dash": "dot"}
         chart["layout"]["shapes"] = [{"type": "line", **ends, "line": style}]
     return charts
+
+
+def _quantities(certificate: Certificate) -> tuple[str, ...]:
+    return ("loss",) if certificate.attained_error_cost is None else ("loss", "error")
 
 
 def accuracy_chart(certificate: Certificate, farthest: float) -> Chart:
@@ -71,17 +76,83 @@ def noise_charts(certificate: SmoothedCertificate) -> dict[str, Chart]:
     grid = (farthest * step / _POINTS for step in range(_POINTS + 1))
     distances = sorted({*(rho**0.5 for rho in certificate.rhos), *grid})
     return {
-        quantity.name: _line_chart(
-            smoothed_lines(certificate, quantity, distances),
-            f"{DISTANCE} ({units_of(certificate)})",
-            quantity_name(quantity, certificate),
-        )
-        for quantity in smoothed_quantities(certificate)
+        quantity.name: _line_chart(lines, distance_label(certificate), label)
+        for quantity, label, lines in smoothed_panels(certificate, distances)
     }
 
 
 # ---------------------------------------------------------------------------------------------------------
-# Charts of training, attacks and features
+# The slider over ρ
+# ---------------------------------------------------------------------------------------------------------
+
+_COLUMNS = {
+    "distance": "distance √ρ",
+    "loss_low": "loss at least",
+    "loss_high": "at most",
+    "error_low": "error at least",
+    "error_high": "at most",
+    "population_loss": "population: loss at most",
+    "population_error": "error at most",
+}
+
+
+def slider_grid(certificates: Sequence[Certificate]) -> list[float]:
+    """Return 0, every ρ of the certificates, and many between and around them."""
+    requested = sorted({rho for one in certificates for rho in one.rhos if rho > 0}) or [0.01]
+    low, high = requested[0] / 4, requested[-1] * 1.25
+    between = [low * (high / low) ** (step / (_POINTS - 1)) for step in range(_POINTS)]
+    apart = [rho for rho in between if all(abs(rho / other - 1) > 0.02 for other in requested)]
+    return sorted([0.0, *requested, *apart])
+
+
+def slider(runs: Sequence[tuple[str, Certificate | None]], grid: Sequence[float]) -> dict[str, Any] | None:
+    """Return the slider for the template, with its readings at each ρ; None without a certificate.
+
+    It starts at the largest ρ of the certificates. A row has the ids of its cells, None where its certificate
+    has no such bound. Lower sides are rounded down, upper sides up.
+    """
+    rows = [
+        (index, name, certificate, _bounded(certificate))
+        for index, (name, certificate) in enumerate(runs)
+        if certificate is not None
+    ]
+    if not rows:
+        return None
+    columns = [column for column in _COLUMNS if any(column in bounded for *_, bounded in rows)]
+    readings = []
+    for rho in grid:
+        cells: dict[str, str] = {}
+        marks: dict[str, float] = {}  # of the vertical lines, by the ids of their charts
+        for index, _, certificate, bounded in rows:
+            bracket = certificate.bracket(rho)
+            for column in bounded:
+                value = getattr(bracket, column)
+                text = at_least(value) if column.endswith("low") else at_most(value)
+                cells[f"read-{index}-{column}"] = f"{value:.3g}" if column == "distance" else text
+            marks |= {f"bracket-{index}-{name}": bracket.distance for name in _quantities(certificate)}
+        readings.append({"rho": rho, "words": f"ρ = {rho:.4g}", "cells": cells, "marks": marks})
+    largest = max(rho for _, _, certificate, _ in rows for rho in certificate.rhos)
+    return {
+        "last": len(grid) - 1,
+        "start": min(range(len(grid)), key=lambda step: abs(grid[step] - largest)),
+        "heads": [_COLUMNS[column] for column in columns],
+        "rows": [
+            (name, [f"read-{index}-{column}" if column in bounded else None for column in columns])
+            for index, name, _, bounded in rows
+        ],
+        "readings": readings,
+    }
+
+
+def _bounded(certificate: Certificate) -> list[str]:
+    """Return the columns of the quantities that the certificate bounds."""
+    first, proof = certificate.bracket(certificate.rhos[0]), certificate.no_proof is None
+    columns = [column for column in _COLUMNS if getattr(first, column) is not None]
+    return [column for column in columns if proof or not column.endswith("high")]
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Training, attacks and features
 # ---------------------------------------------------------------------------------------------------------
 
 
@@ -89,50 +160,42 @@ def training_charts(history: Sequence[dict[str, Any]]) -> dict[str, Chart]:
     """Return loss, accuracy and gradients by epoch; a curve that was not measured is left out."""
     epochs = [entry["epoch"] for entry in history]
     charts = {}
-    for name, (title, curves) in TRAINING_CURVES.items():
+    for quantity, (label, curves) in training_curves(history).items():
         lines = [
-            Line(curve_words(words, history), epochs, [entry[key] for entry in history], COLOURS[place])
-            for place, (key, words) in enumerate(curves.items())
-            if any(entry[key] is not None for entry in history)
+            Line(name, epochs, values, COLOURS[index]) for index, (name, values) in enumerate(curves.items())
         ]
-        if lines:
-            charts[name] = _line_chart(lines, "epoch", title)
-            whole = {"range": [0.5, epochs[-1] + 0.5], "tickvals": epoch_marks(epochs[-1])}
-            charts[name]["layout"]["xaxis"] |= whole
+        chart = _line_chart(lines, "epoch", label)
+        chart["layout"]["xaxis"] |= {"range": [0.5, epochs[-1] + 0.5], "tickvals": epoch_ticks(epochs[-1])}
+        charts[quantity] = chart
     return charts
 
 
-def attack_chart(reports: Sequence[RunReport], units: str) -> tuple[Chart, bool]:
-    """Return all runs under the same attacks, with 95% intervals, and whether an attack failed."""
-    lines, marks, any_failed = [], [], False
-    for place, report in enumerate(reports):
-        strengths = [trial.strength for trial, _ in report.attacks]
-        intervals = [outcome.error or outcome.loss for _, outcome in report.attacks]
-        values = [interval.value for interval in intervals]
-        lines.append(Line(report.name, strengths, values, _colour(place)))
-        failures = failed_places(strengths, values)
-        failed = [index in failures for index in range(len(values))]
-        any_failed |= any(failed)
+def attack_chart(reports: Sequence[RunReport], units: str) -> Chart:
+    """Return all runs under the same attacks, with 95% intervals; markers of failed attacks are hollow."""
+    lines, marks = [], []
+    for index, report in enumerate(reports):
+        curve, colour = report.attack_curve, run_colour(index)
+        lines.append(Line(report.name, curve.strengths, curve.values, colour))
+        failures = failed_attacks(curve.strengths, curve.values)
+        failed = [attack in failures for attack in range(len(curve.values))]
         marker = {
             "symbol": ["circle-open" if hollow else "circle" for hollow in failed],
             "size": [12 if hollow else 8 for hollow in failed],
             "line": {"width": [2 if hollow else 0 for hollow in failed]},
-            "color": _colour(place),
-            "opacity": 1,  # marks of many sizes are pale otherwise
+            "color": colour,
+            "opacity": 1,  # markers of several sizes are pale otherwise
         }
         bars = {
             "type": "data",
             "symmetric": False,
-            "array": [interval.high - interval.value for interval in intervals],
-            "arrayminus": [interval.value - interval.low for interval in intervals],
+            "array": [high - value for high, value in zip(curve.high, curve.values, strict=True)],
+            "arrayminus": [value - low for low, value in zip(curve.low, curve.values, strict=True)],
             "thickness": 1,
         }
         marks.append({"mode": "lines+markers", "marker": marker, "error_y": bars})
-    labelled = reports[0].trained.data.classes is not None
-    title = "error under attack" if labelled else "mean loss under attack"
-    chart = _line_chart(lines, f"every sample moves by at most ε ({units})", title)
+    chart = _line_chart(lines, f"every sample moves by at most ε ({units})", reports[0].attacked_quantity)
     chart["data"] = [trace | extra for trace, extra in zip(chart["data"], marks, strict=True)]
-    return chart, any_failed
+    return chart
 
 
 def nearest_chart(reports: Sequence[RunReport], units: str) -> Chart | None:
@@ -147,9 +210,7 @@ def layer_chart(report: RunReport) -> Chart | None:
     """Return what each layer adds to the bound on the curvature, by the sum rule."""
     if report.bound is None:
         return None
-    layers = [layer for layer in report.bound.layers if 0 < layer.curvature < math.inf]
-    sizes = [(layer_words(layer), layer.curvature) for layer in layers]
-    return _bar_chart(sizes, "adds to the curvature (sum rule)", COLOURS[4])
+    return _bar_chart(layer_curvatures(report.bound), "adds to the curvature (sum rule)", COLOURS[4])
 
 
 def feature_chart(report: RunReport) -> Chart | None:
@@ -201,16 +262,24 @@ def _line_chart(lines: Sequence[Line], x: str, y: str) -> Chart:
 
 
 def _trace(line: Line) -> dict[str, Any]:
-    finite = [None if value is None or not math.isfinite(value) else value for value in line.y]
-    trace: dict[str, Any] = {"x": list(line.x), "y": finite, "name": line.name, "type": "scatter"}
-    trace["mode"] = "lines+markers" if len(finite) == 1 else "lines"
-    shape = _SHAPES[line.step]
-    trace["line"] = {"color": line.colour, "dash": line.dash, "width": 2, "shape": shape}
-    trace["hovertemplate"] = "%{y:.4g} at %{x:.4g}<extra>%{fullData.name}</extra>"
+    trace = {
+        "x": list(line.x),
+        "y": [None if value is None or not math.isfinite(value) else value for value in line.y],
+        "name": _escaped(line.name),
+        "type": "scatter",
+        "mode": "lines+markers" if len(line.y) == 1 else "lines",
+        "line": {"color": line.colour, "dash": line.dash, "width": 2, "shape": _SHAPES[line.step]},
+        "hovertemplate": "%{y:.4g} at %{x:.4g}<extra>%{fullData.name}</extra>",
+    }
     if line.filled:
         red, green, blue = bytes.fromhex(COLOURS[0].removeprefix("#"))
         trace |= {"fill": "tonexty", "fillcolor": f"rgba({red},{green},{blue},0.12)"}
     return trace
+
+
+def _escaped(name: str) -> Markup:
+    """Escape a name: plotly reads markup such as <b> in it otherwise."""
+    return Markup(html.escape(escape_controls(name), quote=False))
 
 
 def _bar_chart(sizes: Sequence[tuple[str, float]], title: str, colour: str) -> Chart:
@@ -222,15 +291,15 @@ def _bar_chart(sizes: Sequence[tuple[str, float]], title: str, colour: str) -> C
     bars = {
         "type": "bar",
         "orientation": "h",
-        "y": labels[::-1],
+        "y": list(map(_escaped, labels[::-1])),
         "x": values[::-1],
-        "customdata": names[::-1],
+        "customdata": list(map(_escaped, names[::-1])),
         "text": [f"{value:.3g}" for value in values][::-1],
         "textposition": "auto",
         "textangle": 0,
         "hovertemplate": "%{customdata}: %{x:.4g}<extra></extra>",
         "marker": {"color": colour},
-        "name": title,
+        "name": _escaped(title),
     }
     letters = _BESIDE - max(map(len, labels), default=0)
     layout: dict[str, Any] = {
@@ -242,25 +311,9 @@ def _bar_chart(sizes: Sequence[tuple[str, float]], title: str, colour: str) -> C
     return {"data": [bars], "layout": layout}
 
 
-def _colour(place: int) -> str:
-    return COLOURS[place % (len(COLOURS) - 1)]
-
-
 def _folded(title: str, letters: int = _TITLE_LETTERS) -> str:
     """Break a title into lines that fit a phone."""
     return "<br>".join(html.escape(line, quote=False) for line in folded(title, max(14, letters)))
-
-
-def escape_names(chart: Chart) -> Chart:
-    """Return the chart with its names escaped: plotly reads markup such as <b> in them otherwise."""
-    traces = []
-    for trace in chart["data"]:
-        names = {"name": [trace["name"]], "customdata": trace.get("customdata", [])}
-        if trace["type"] == "bar":
-            names["y"] = trace["y"]
-        escaped = {key: [html.escape(text, quote=False) for text in texts] for key, texts in names.items()}
-        traces.append(trace | escaped | {"name": escaped["name"][0]})
-    return chart | {"data": traces}
 
 
 def share_axes(charts: Mapping[str, Chart]) -> None:
@@ -293,92 +346,3 @@ def _range(chart: Chart, axis: str) -> tuple[float, float]:
     low, high = min(ends, default=0.0), max(ends, default=0.0)
     margin = _MARGIN * (high - low)
     return low if low == 0 else low - margin, high + margin
-
-
-# ---------------------------------------------------------------------------------------------------------
-# The slider over ρ
-# ---------------------------------------------------------------------------------------------------------
-
-_COLUMNS = {
-    "distance": "distance √ρ",
-    "loss_low": "loss at least",
-    "loss_high": "at most",
-    "error_low": "error at least",
-    "error_high": "at most",
-    "population_loss": "population: loss at most",
-    "population_error": "error at most",
-}
-
-
-def slider_grid(certificates: Sequence[Certificate]) -> list[float]:
-    """Return 0, every ρ of the certificates, and many between and around them."""
-    requested = sorted({rho for one in certificates for rho in one.rhos if rho > 0}) or [0.01]
-    low, high = requested[0] / 4, requested[-1] * 1.25
-    between = [low * (high / low) ** (place / (_POINTS - 1)) for place in range(_POINTS)]
-    apart = [rho for rho in between if all(abs(rho / other - 1) > 0.02 for other in requested)]
-    return sorted([0.0, *requested, *apart])
-
-
-@dataclass(frozen=True)
-class SliderRow:
-    """A certificate under the slider.
-
-    Attributes:
-        place: of its run on the page.
-        charts: ids of the charts whose vertical line moves.
-    """
-
-    place: int
-    name: str
-    certificate: Certificate
-    charts: Sequence[str]
-
-    @property
-    def columns(self) -> list[str]:
-        """The quantities that the certificate bounds."""
-        first = self.certificate.bracket(self.certificate.rhos[0])
-        columns = [column for column in _COLUMNS if getattr(first, column) is not None]
-        if self.certificate.no_proof is not None:
-            columns = [column for column in columns if not column.endswith("high")]
-        return columns
-
-    def cells(self, bracket: Bracket) -> dict[str, str]:
-        """Map the id of an element to its text: lower sides are rounded down, upper sides up."""
-        cells = {}
-        for column in self.columns:
-            value = getattr(bracket, column)
-            text = at_least(value) if column.endswith("low") else at_most(value)
-            cells[f"read-{self.place}-{column}"] = f"{value:.3g}" if column == "distance" else text
-        return cells
-
-
-def slider_readings(rows: Sequence[SliderRow], grid: Sequence[float]) -> list[dict[str, Any]]:
-    """Return what the page shows at each place of the slider."""
-    readings = []
-    for rho in grid:
-        cells: dict[str, str] = {}
-        marks: dict[str, float] = {}
-        for row in rows:
-            bracket = row.certificate.bracket(rho)
-            cells |= row.cells(bracket)
-            marks |= dict.fromkeys(row.charts, bracket.distance)
-        readings.append({"rho": rho, "words": f"ρ = {rho:.4g}", "cells": cells, "marks": marks})
-    return readings
-
-
-def slider_table(rows: Sequence[SliderRow], grid: Sequence[float]) -> dict[str, Any]:
-    """Return the slider for the template: it starts at the largest ρ of the certificates.
-
-    A row has the ids of its cells; None for what its certificate does not bound.
-    """
-    largest = max(rho for row in rows for rho in row.certificate.rhos)
-    columns = [column for column in _COLUMNS if any(column in row.columns for row in rows)]
-    return {
-        "last": len(grid) - 1,
-        "start": min(range(len(grid)), key=lambda place: abs(grid[place] - largest)),
-        "heads": [_COLUMNS[column] for column in columns],
-        "rows": [
-            (row.name, [f"read-{row.place}-{name}" if name in row.columns else None for name in columns])
-            for row in rows
-        ],
-    }

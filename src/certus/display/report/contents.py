@@ -22,6 +22,7 @@ from certus.certificates.files import read_certificate
 from certus.certificates.lower_bounds import transport_rows
 from certus.costs import Cost
 from certus.data import Samples, Subset
+from certus.display.figures import Curve
 from certus.display.text import PlainTable, make_table
 from certus.errors import UnsupportedError
 from certus.inner.concavity import ConcaveShare, concave_share
@@ -97,6 +98,17 @@ class RunReport:
     def name(self) -> str:
         """The path of the run, which is its name on the page."""
         return str(self.trained.run.path)
+
+    @property
+    def attack_curve(self) -> Curve:
+        """Error, or the loss of a regression, with 95% intervals, against ε."""
+        strengths = [trial.strength for trial, _ in self.attacks]
+        return Curve.of(strengths, [outcome.error or outcome.loss for _, outcome in self.attacks])
+
+    @property
+    def attacked_quantity(self) -> str:
+        """The label of ``attack_curve``."""
+        return "mean loss under attack" if self.trained.data.classes is None else "error under attack"
 
     @property
     def result(self) -> dict[str, Any]:

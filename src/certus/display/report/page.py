@@ -1,62 +1,58 @@
-"""The report: one HTML page with plotly.js, style and script inside, so that nothing is fetched."""
+"""The report: one HTML page with plotly.js, style and script inside, which fetches nothing; its figures."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
 import io
+import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from markupsafe import Markup
 from torch import Tensor
 
 import certus
 from certus._format import at_most
-from certus.display.html import templates
+from certus.display import figures, tables
+from certus.display.canvas import save_figure
+from certus.display.render import templates
 from certus.display.report import charts as plots
-from certus.display.report.contents import (
-    SHARE,
-    STRENGTHS,
-    RunReport,
-    changed_words,
-    label_words,
-    most_moved,
-    moved_table,
-    report_commands,
-    run_facts,
-)
+from certus.display.report import contents
+from certus.display.report.contents import RunReport
 from certus.display.report.summary import summary
-from certus.display.tables import (
-    accuracy_tables,
-    bracket_tables,
-    certificate_parts,
-    sensitivity_table,
-    smoothed_parts,
-)
 from certus.display.text import Part
 from certus.errors import UnsupportedError
+from certus.training.metrics import clean_metrics
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 Block = tuple[str, Any]
 """A macro of ``templates/blocks.html``, and what it shows."""
 
-Card = tuple[str, list[Block]]
-"""The name of a run, and what a section shows of it."""
-
 _IMAGES = 6
+
+# ---------------------------------------------------------------------------------------------------------
+# The page
+# ---------------------------------------------------------------------------------------------------------
 
 
 def render_report(reports: Sequence[RunReport]) -> str:
     """Return the page about one run, or about several side by side."""
-    from markupsafe import Markup
-
-    page = _Page(reports)
     folder = files("certus.display").joinpath("templates")
     style, script = (folder.joinpath(name).read_text("utf-8") for name in ("report.css", "report.js"))
     library = plotly_js()
-    sections = page.sections()
-    plots.share_axes(page.charts)
+    grid = plots.slider_grid([one.certificate for one in reports if one.certificate is not None])
+    slider = plots.slider([(report.name, report.certificate) for report in reports], grid)
+    sections = _sections(reports, grid)
+    cards = [blocks for section in sections.values() for _, blocks in section]
+    charts = {chart["id"]: chart for blocks in cards for macro, chart in blocks if macro == "chart"}
+    plots.share_axes(charts)
+    attacks = charts["attacks"]["data"]
     return (
         templates()
         .get_template("report.html")
@@ -64,15 +60,15 @@ def render_report(reports: Sequence[RunReport]) -> str:
             title="certus report: " + ", ".join(report.name for report in reports),
             policy=security_policy([library, script], [style]),
             sections=sections,
-            slider=plots.slider_table(page.slider, page.grid) if page.slider else None,
+            slider=slider,
             rows=reports[0].chosen.words,
-            strongest=f"{STRENGTHS[-1]:.0%}",
-            failed=page.failed,
-            share=f"{SHARE:g}",
+            strongest=f"{contents.STRENGTHS[-1]:.0%}",
+            failed=any("circle-open" in trace["marker"]["symbol"] for trace in attacks),
+            share=f"{contents.SHARE:g}",
             version=certus.__version__,
             seed=reports[0].seed,
             map_styles=sorted(set(re.findall(r'getElementById\("([0-9a-f]{64})"\)', library))),
-            data={"charts": page.charts, "readings": plots.slider_readings(page.slider, page.grid)},
+            data={"charts": charts, "readings": [] if slider is None else slider["readings"]},
             style=Markup(style),  # texts of certus and plotly, not of users
             script=Markup(script),
             library=Markup(library),
@@ -80,123 +76,87 @@ def render_report(reports: Sequence[RunReport]) -> str:
     )
 
 
-class _Page:
-    """Cards of every section; collects the charts that they show, by their ids."""
-
-    def __init__(self, reports: Sequence[RunReport]) -> None:
-        self.reports = reports
-        self.charts: dict[str, plots.Chart] = {}
-        self.slider: list[plots.SliderRow] = []
-        self.grid = plots.slider_grid([one.certificate for one in reports if one.certificate is not None])
-        self.failed = False
-
-    def sections(self) -> dict[str, Any]:
-        """Return what each section of the template shows: cards, or a chart; empty without data."""
-        units = self.reports[0].trained.data.units
-        attacks, self.failed = plots.attack_chart(self.reports, units)
-        nearest = plots.nearest_chart(self.reports, units)
-        return {
-            "summary": self._cards(_summary),
-            "brackets": self._cards(self._brackets),
-            "accuracy": self._cards(self._accuracy),
-            "stability": self._cards(
-                lambda _, report: _blocks(certificate_parts(report.stability) if report.stability else [])
-            ),
-            "noise": self._cards(self._noise),
-            "training": self._cards(
-                lambda place, report: self._place(
-                    f"training-{place}", plots.training_charts(report.trained.run.history)
-                )
-            ),
-            "attacks": self._place("", {"attacks": attacks})[0][1],
-            "nearest": self._place("", {"nearest": nearest})[0][1] if nearest else None,
-            "smoothness": self._cards(self._smoothness),
-            "sensitivity": self._cards(self._sensitivity),
-            "worst_case": self._cards(self._worst_case),
-            "origin": self._cards(
-                lambda _, report: [("facts", run_facts(report)), ("commands", report_commands(report))]
-            ),
-        }
-
-    def _cards(self, show: Callable[[int, RunReport], list[Block]]) -> list[Card]:
-        cards = [(report.name, show(place, report)) for place, report in enumerate(self.reports)]
-        return [(name, blocks) for name, blocks in cards if blocks]
-
-    def _place(self, prefix: str, charts: Mapping[str, plots.Chart | None]) -> list[Block]:
-        blocks: list[Block] = []
-        for name, chart in charts.items():
-            if chart is not None:
-                identifier = "-".join(filter(None, (prefix, name)))
-                self.charts[identifier] = plots.escape_names(chart)
-                blocks.append(("chart", chart | {"id": identifier}))
-        return blocks
-
-    def _brackets(self, place: int, report: RunReport) -> list[Block]:
-        certificate = report.certificate
-        if certificate is None:
-            return []
-        curve = certificate.curve(self.grid)
-        charts = plots.bracket_charts(certificate, curve)
-        identifiers = [f"bracket-{place}-{name}" for name in charts]
-        self.slider.append(plots.SliderRow(place, report.name, certificate, identifiers))
-        return self._place(f"bracket-{place}", charts) + _blocks(bracket_tables(certificate))
-
-    def _accuracy(self, place: int, report: RunReport) -> list[Block]:
-        certificate = report.certificate
-        if certificate is None or certificate.classes is None or certificate.no_proof is not None:
-            return []
-        distances = [
-            distance
-            for one in (other.certificate for other in self.reports)
-            if one is not None
-            for distance in (*one.epsilons, *(bracket.distance for bracket in one.curve()))
-        ]
-        farthest = 1.25 * max(distances, default=0.0) or 0.1
-        chart = plots.accuracy_chart(certificate, farthest)
-        return self._place("", {f"accuracy-{place}": chart}) + _blocks(accuracy_tables(certificate))
-
-    def _noise(self, place: int, report: RunReport) -> list[Block]:
-        if report.smoothed is None:
-            return []
-        charts = plots.noise_charts(report.smoothed)
-        return self._place(f"noise-{place}", charts) + _blocks(smoothed_parts(report.smoothed))
-
-    def _smoothness(self, place: int, report: RunReport) -> list[Block]:
-        blocks: list[Block] = []
-        if report.bound is not None:
-            words = (
-                f"The curvature of the loss is at most {at_most(report.bound.curvature)} at every input "
-                f"({report.bound.evidence}). The inner problem, which finds the worst case of a sample at "
-                f"the penalty γ, is therefore concave for every γ above {at_most(report.bound.gamma)}."
-            )
-            blocks.append(("text", words))
-        share = report.concave_share
-        if share is not None:
-            undecided = f"; undecided at {share.unresolved}" if share.unresolved else ""
-            words = (
-                f"At γ = {report.trained.gamma:.4g}, at which this run ended, the inner problem is concave "
-                f"at {share.concave} of {share.count} samples (estimated{undecided})."
-            )
-            blocks.append(("text", words))
-        return blocks + self._place("", {f"layers-{place}": plots.layer_chart(report)})
-
-    def _sensitivity(self, place: int, report: RunReport) -> list[Block]:
-        if not report.sensitivity:
-            return []
-        chart = self._place("", {f"fragile-{place}": plots.sensitivity_chart(report)})
-        return [*chart, ("table", sensitivity_table(report.sensitivity))]
-
-    def _worst_case(self, place: int, report: RunReport) -> list[Block]:
-        table, chart = moved_table(report), plots.feature_chart(report)
-        return [
-            *_images(report),
-            *([] if table is None else [("table", table)]),
-            *self._place("", {f"features-{place}": chart}),
-        ]
+def _sections(
+    reports: Sequence[RunReport], grid: Sequence[float]
+) -> dict[str, list[tuple[str, list[Block]]]]:
+    """Return the cards of each section: the blocks of each run, or one card without a name about all runs."""
+    certificates = [report.certificate for report in reports if report.certificate is not None]
+    distances = [
+        distance
+        for one in certificates
+        for distance in (*one.epsilons, *(bracket.distance for bracket in one.curve()))
+    ]
+    farthest = 1.25 * max(distances, default=0.0) or 0.1
+    runs = [(run.name, _run_blocks(index, run, grid, farthest)) for index, run in enumerate(reports)]
+    sections = {
+        section: [(name, blocks[section]) for name, blocks in runs if blocks[section]]
+        for section in runs[0][1]
+    }
+    units = reports[0].trained.data.units
+    for name, chart in (("attacks", plots.attack_chart), ("nearest", plots.nearest_chart)):
+        blocks = _charts("", {name: chart(reports, units)})
+        sections[name] = [("", blocks)] if blocks else []
+    return sections
 
 
-def _summary(_: int, report: RunReport) -> list[Block]:
-    return [*(("text", line) for line in summary(report)), *(("note", line) for line in report.remarks)]
+def _run_blocks(
+    index: int, report: RunReport, grid: Sequence[float], farthest: float
+) -> dict[str, list[Block]]:
+    """Return what each section shows of a run; nothing where it has no data."""
+    certificate, stability, smoothed = report.certificate, report.stability, report.smoothed
+    history, bound, share = report.trained.run.history, report.bound, report.concave_share
+    notes = [("note", remark) for remark in report.remarks]
+    blocks: dict[str, list[Block]] = {
+        "summary": [*_blocks(summary(report)), *notes],
+        "brackets": [],
+        "accuracy": [],
+        "stability": [] if stability is None else _blocks(tables.certificate_parts(stability)),
+        "noise": [],
+        "training": _charts(f"training-{index}-", plots.training_charts(history)) if history else [],
+        "smoothness": [],
+        "sensitivity": [],
+        "worst_case": _images(report),
+        "origin": [("facts", contents.run_facts(report)), ("commands", contents.report_commands(report))],
+    }
+    if certificate is not None:
+        charts = plots.bracket_charts(certificate, certificate.curve(grid))
+        blocks["brackets"] = _charts(f"bracket-{index}-", charts) + _blocks(
+            tables.bracket_tables(certificate)
+        )
+        if certificate.classes is not None and certificate.no_proof is None:
+            chart = _charts("", {f"accuracy-{index}": plots.accuracy_chart(certificate, farthest)})
+            blocks["accuracy"] = chart + _blocks(tables.accuracy_tables(certificate))
+    if smoothed is not None:
+        charts = plots.noise_charts(smoothed)
+        blocks["noise"] = _charts(f"noise-{index}-", charts) + _blocks(tables.smoothed_parts(smoothed))
+    if bound is not None:
+        words = (
+            f"The curvature of the loss is at most {at_most(bound.curvature)} at every input "
+            f"({bound.evidence}). The inner problem, which finds the worst case of a sample at "
+            f"the penalty γ, is therefore concave for every γ above {at_most(bound.gamma)}."
+        )
+        blocks["smoothness"].append(("text", words))
+    if share is not None:
+        undecided = f"; undecided at {share.unresolved}" if share.unresolved else ""
+        words = (
+            f"At γ = {report.trained.gamma:.4g}, at which this run ended, the inner problem is concave "
+            f"at {share.concave} of {share.count} samples (estimated{undecided})."
+        )
+        blocks["smoothness"].append(("text", words))
+    blocks["smoothness"] += _charts("", {f"layers-{index}": plots.layer_chart(report)})
+    if report.sensitivity:
+        chart = _charts("", {f"fragile-{index}": plots.sensitivity_chart(report)})
+        blocks["sensitivity"] = [*chart, ("table", tables.sensitivity_table(report.sensitivity))]
+    table = contents.moved_table(report)
+    if table is not None:
+        chart = _charts("", {f"features-{index}": plots.feature_chart(report)})
+        blocks["worst_case"] += [("table", table), *chart]
+    return blocks
+
+
+def _charts(prefix: str, charts: Mapping[str, plots.Chart | None]) -> list[Block]:
+    shown = {f"{prefix}{name}": chart for name, chart in charts.items() if chart is not None}
+    return [("chart", chart | {"id": identifier}) for identifier, chart in shown.items()]
 
 
 def _blocks(parts: Sequence[Part]) -> list[Block]:
@@ -209,10 +169,10 @@ def _images(report: RunReport) -> list[Block]:
     if moves is None or moves.before.dim() != 4 or moves.before.shape[1] not in (1, 3):
         return []
     pairs = []
-    for place in most_moved(moves, _IMAGES):
-        target, changed = label_words(report, moves.targets[place]), changed_words(report, place)
-        caption = f"target {target}, predicted {changed}"
-        before, after = (_data_url(side[place]) for side in (moves.before, moves.after))
+    for index in contents.most_moved(moves, _IMAGES):
+        target = contents.label_words(report, moves.targets[index])
+        caption = f"target {target}, predicted {contents.changed_words(report, index)}"
+        before, after = (_data_url(side[index]) for side in (moves.before, moves.after))
         pairs.append({"before": before, "after": after, "caption": caption})
     return [("images", pairs)]
 
@@ -251,3 +211,46 @@ def security_policy(scripts: Sequence[str], styles: Sequence[str]) -> str:
         f"default-src 'none'; script-src {hashes(scripts)}; style-src-elem {hashes([*styles, ''])}; "
         "style-src-attr 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
     )
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Its figures as files
+# ---------------------------------------------------------------------------------------------------------
+
+
+def draw_figures(reports: Sequence[RunReport], folder: Path) -> list[str]:
+    """Draw the figures that there are data for, as PNG, SVG and PDF. Returns: names without suffixes."""
+    data, rows = reports[0].trained.data, reports[0].chosen.words
+    strength, curves = (
+        f"every sample moves by at most ε ({data.units})",
+        {one.name: one.attack_curve for one in reports},
+    )
+    panel = figures.Panel("pgd, norm 2", strength, reports[0].attacked_quantity, curves, towards=1)
+    drawn = {"attacks": figures.sweep_figure([panel], f"{rows}; 95% intervals")}
+    distances = {report.name: report.nearest.tolist() for report in reports if report.nearest is not None}
+    if distances:
+        title = f"nearest errors of {rows}, by PGD with bisection (attained)"
+        drawn["nearest"] = figures.nearest_figure(distances, data.units, title)
+    for number, report in enumerate(reports, 1):
+        mark = "" if len(reports) == 1 else f"-{number}"
+        drawn |= {f"{name}{mark}": figure for name, figure in _run_figures(report).items()}
+    for name, figure in drawn.items():
+        for suffix in ("png", "svg", "pdf"):
+            save_figure(figure, folder / f"{name}.{suffix}")
+    return list(drawn)
+
+
+def _run_figures(report: RunReport) -> dict[str, Figure]:
+    drawn, moves = {}, report.sensitivity
+    if report.certificate is not None:
+        drawn["brackets"] = figures.bracket_figure(report.certificate, report.name)
+    if report.bound is not None and report.bound.curvature > 0:
+        drawn["smoothness"] = figures.smoothness_figure(report.bound)
+    if report.smoothed is not None:
+        drawn["smoothing"] = figures.smoothed_figure(report.smoothed, report.name)
+    if moves and math.isfinite(moves[0].bracket.loss_high):
+        clean = clean_metrics(report.trained.loss, report.chosen.data)
+        drawn["fragile"] = figures.sensitivity_figure(moves, clean, contents.SHARE)
+    if report.trained.run.history:
+        drawn["training"] = figures.training_figure(report.trained.run.history, report.name)
+    return drawn
