@@ -26,12 +26,23 @@ from certus._format import at_most_digits
 from certus.certificates.covering_number_bounds import attained_budget_error, lipschitz_error
 from certus.data import Samples
 from certus.datasets.bundled import rings
-from certus.display.canvas import COLOURS, new_figure, subscripted
+from certus.display.canvas import COLOURS, new_figure
 from certus.evidence import Evidence
 from certus.inner import WRM, BarzilaiBorwein
 from certus.losses import CrossEntropy, ModelLoss
 from studies.page import markdown_table
-from studies.study import Measured, Outcome, Part, Picture, Quantity, Scale, Study, Verdict, outcome_of
+from studies.study import (
+    Measured,
+    Outcome,
+    Part,
+    Picture,
+    Quantity,
+    Scale,
+    Study,
+    Verdict,
+    outcome_of,
+    subscripted,
+)
 from studies.workspace import Workspace
 
 if TYPE_CHECKING:

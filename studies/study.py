@@ -15,6 +15,7 @@ resumes with the next part. Pictures and verdicts are functions of the measureme
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -197,3 +198,12 @@ class Study:
     def needed_packages(self, scale: Scale) -> list[str]:
         """Return the packages that must be installed."""
         return sorted({name for part in self.parts(scale) for name in part.packages})
+
+
+def subscripted(formula: str) -> str:
+    """Return a formula for matplotlib, in which a word after _ is a subscript.
+
+    >>> subscripted("ε_adv / C_∞")
+    'ε$_{\\\\mathrm{adv}}$ / C$_∞$'
+    """
+    return re.sub(r"_(\w+)", r"$_{\\mathrm{\1}}$", formula.replace("_∞", "$_∞$"))

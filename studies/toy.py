@@ -23,13 +23,13 @@ from torch import Tensor, nn
 from certus.bounds import input_smoothness
 from certus.certificates import certify
 from certus.datasets.bundled import INNER_RADIUS, OUTER_RADIUS, rings
-from certus.display.canvas import COLOURS, new_figure, subscripted
+from certus.display.canvas import COLOURS, new_figure
 from certus.evidence import Evidence
 from certus.inner import WRM, concave_share, default_maximizer
 from certus.runs.loaded_run import LoadedRun
 from certus.runs.settings import Settings
 from studies.page import markdown_table, training_settings
-from studies.study import Measured, Part, Picture, Quantity, Scale, Study, Verdict, outcome_of
+from studies.study import Measured, Part, Picture, Quantity, Scale, Study, Verdict, outcome_of, subscripted
 from studies.workspace import Workspace
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from torch import nn
 from certus.attacks import FGM, PGM
 from certus.attacks.evaluation import Trial, sweep, typical_length
 from certus.data import Samples
-from certus.display.canvas import MARKERS, subscripted
+from certus.display.canvas import MARKERS
 from certus.display.figures import Curve, Panel, Style, numbered_styles, sweep_figure
 from certus.inner import WRM
 from certus.inner.methods import Method
@@ -35,6 +35,7 @@ from studies.dogs.features import AT_ONCE, enlarged, photographs
 from studies.dogs.resnet50 import Resnet50, pretrained, resnet50_weights
 from studies.mnist.networks import MNIST_METHODS
 from studies.page import markdown_table
+from studies.study import subscripted
 from studies.workspace import Facts, TrainedNetwork, Workspace, trained_network
 
 if TYPE_CHECKING:

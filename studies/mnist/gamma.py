@@ -9,13 +9,24 @@ from collections.abc import Mapping
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from certus.display.canvas import COLOURS, new_figure, subscripted
+from certus.display.canvas import COLOURS, new_figure
 from certus.evidence import Evidence
 from studies.mnist.families import FEWER_EPOCHS
 from studies.mnist.networks import MEAN_LENGTH, SMALL_BUDGET, mnist_training, recipe
 from studies.mnist.surface import surface_part
 from studies.page import markdown_table
-from studies.study import Measured, Outcome, Part, Picture, Quantity, Scale, Study, Verdict, outcome_of
+from studies.study import (
+    Measured,
+    Outcome,
+    Part,
+    Picture,
+    Quantity,
+    Scale,
+    Study,
+    Verdict,
+    outcome_of,
+    subscripted,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -14,13 +14,12 @@ from typing import Any
 from certus._names import NORMS
 from certus.attacks.evaluation import Interval, Trial, sweep, typical_length, wilson
 from certus.data import Samples
-from certus.display.canvas import subscripted
 from certus.display.figures import Curve, Panel
 from certus.losses import ModelLoss
 from certus.runs.loaded_run import LoadedRun
 from studies.mnist.networks import MNIST_METHODS, NetworkRecipe, mnist_network, random_images
 from studies.page import markdown_table
-from studies.study import Measured, Part, Quantity, Verdict, outcome_of
+from studies.study import Measured, Part, Quantity, Verdict, outcome_of, subscripted
 from studies.workspace import Workspace
 
 

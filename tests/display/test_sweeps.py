@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis.strategies import integers, lists, tuples
 from matplotlib.figure import Figure
 
-from certus.display.canvas import COLOURS, save_figure, subscripted
+from certus.display.canvas import COLOURS, save_figure
 from certus.display.figures import FAILED, Curve, Panel, failed_attacks, sweep_figure
 from certus.errors import ArgumentError, UnsupportedError
 from tests.pictures import pixels_of
@@ -125,7 +125,7 @@ def test_the_words_of_a_mark_stay_within_the_axes(marked: float, logarithmic: bo
 
 def test_labels_of_small_strengths_do_not_overlap() -> None:
     curve = Curve([0.0, 0.00025, 0.004], [0.1, 0.2, 0.3], [0.1, 0.2, 0.3], [0.1, 0.2, 0.3])
-    figure = sweep_figure([Panel("", subscripted("ε_adv / C_∞"), "error", {"fgsm": curve})] * 2)
+    figure = sweep_figure([Panel("", r"ε$_{\mathrm{adv}}$ / C$_∞$", "error", {"fgsm": curve})] * 2)
     figure.canvas.draw()
     for axes in figure.axes:
         shown = [label.get_window_extent() for label in axes.get_xticklabels()]

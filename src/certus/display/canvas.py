@@ -6,8 +6,7 @@ import io
 import math
 import re
 import textwrap
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -136,45 +135,32 @@ def literal_text(text: str) -> str:
     return text.replace("$", r"\$")
 
 
-def subscripted(formula: str) -> str:
-    """Return a formula for matplotlib, in which a word after _ is a subscript.
-
-    >>> subscripted("ε_adv / C_∞")
-    'ε$_{\\\\mathrm{adv}}$ / C$_∞$'
-    """
-    return re.sub(r"_(\w+)", r"$_{\\mathrm{\1}}$", formula.replace("_∞", "$_∞$"))
-
-
 def save_figure(figure: Figure, path: Path, dpi: float = 150) -> None:
     """Write a figure atomically; the suffix is the format."""
-    from matplotlib import rc_context
-
-    content = io.BytesIO()
-    # The same figure is the same file: without a date or random identifiers.
-    with _named(path) as kind, rc_context({"svg.hashsalt": "certus"}):
-        dated = {"Date": None} if kind == "svg" else {"CreationDate": None} if kind == "pdf" else None
-        figure.savefig(content, format=kind, dpi=dpi, metadata=dated)
+    content = _encode(figure, path, dpi)
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, content.getvalue())
+    write_atomically(path, content)
 
 
 def require_format(option: str, path: Path) -> None:
-    """Raise ``ArgumentError`` unless a figure can have this suffix: a small one is tried."""
+    """Raise ``ArgumentError`` unless a figure can have this suffix: a small one is drawn."""
     try:
-        with _named(path) as kind:
-            new_figure(1, 1).canvas.print_figure(io.BytesIO(), format=kind, dpi=10)
+        _encode(new_figure(1, 1), path, 10)
     except UnsupportedError as reason:
         raise ArgumentError(f"`{option}` must name a picture that can be drawn. {reason}") from None
 
 
-@contextmanager
-def _named(path: Path) -> Iterator[str]:
-    """Yield the format of a suffix; an objection of matplotlib becomes an ``UnsupportedError``."""
-    kind = path.suffix.removeprefix(".").lower()
+def _encode(figure: Figure, path: Path, dpi: float) -> bytes:
+    from matplotlib import rc_context
+
+    kind, content = path.suffix.removeprefix(".").lower(), io.BytesIO()
     if not kind:
         raise UnsupportedError(f"Cannot draw {path}: its name has no ending such as .png, .svg or .pdf.")
+    # Equal figures are equal files: without a date or random identifiers.
+    undated = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind)
     try:
-        yield kind
+        with rc_context({"svg.hashsalt": "certus"}):
+            figure.savefig(content, format=kind, dpi=dpi, metadata=undated)
     except (ValueError, RuntimeError, OSError) as reason:  # of formats that need programs beside matplotlib
-        words = " ".join(str(reason).split())
-        raise UnsupportedError(f"Cannot draw {path}: {words}.") from None
+        raise UnsupportedError(f"Cannot draw {path}: {' '.join(str(reason).split())}.") from None
+    return content.getvalue()

@@ -77,7 +77,7 @@ class Panel:
 
     Attributes:
         strength, quantity: labels of the axes; ``logarithmic`` is about the first.
-        marked, mark: position and label of a vertical line.
+        marked: the budget of training, for a vertical line.
         ticks: of the axis of strengths; chosen by matplotlib if empty.
         towards: the direction of stronger attacks, for ``failed_attacks``.
     """
@@ -88,7 +88,6 @@ class Panel:
     curves: Mapping[str, Curve]
     marked: float | None = None
     logarithmic: bool = False
-    mark: str = "budget of training"
     ticks: Sequence[float] = ()
     towards: int = 0
 
@@ -162,7 +161,7 @@ def _draw_panel(axes: Axes, panel: Panel, styles: Mapping[str, Style]) -> None:
         across = axes.transAxes.inverted().transform(axes.transData.transform((panel.marked, 0.5)))[0]
         side = "left" if across < 0.5 else "right"
         where: Style = {"xycoords": ("data", "axes fraction"), "ha": side, "va": "top"}
-        axes.annotate(f" {panel.mark} ", (panel.marked, 0.99), fontsize=8, **where)
+        axes.annotate(" budget of training ", (panel.marked, 0.99), fontsize=8, **where)
 
 
 def nearest_lines(runs: Mapping[str, Sequence[float]]) -> list[Line]:
