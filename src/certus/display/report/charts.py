@@ -12,25 +12,16 @@ from markupsafe import Markup
 
 from certus._format import at_least, at_most, escape_controls
 from certus.certificates.certificate import Bracket, Certificate
+from certus.display import figures
 from certus.display.canvas import COLOURS, Line, folded, run_colour
-from certus.display.figures import (
-    accuracy_lines,
-    accuracy_name,
-    bracket_lines,
-    distance_label,
-    epoch_ticks,
-    failed_attacks,
-    layer_curvatures,
-    nearest_lines,
-    smoothed_panels,
-    training_curves,
-    units_of,
-)
-from certus.display.report.contents import RunReport, moved_features
+from certus.display.report.contents import RunReport
 from certus.display.tables import error_name
 from certus.smoothing.certificate import SmoothedCertificate
 
 Chart = dict[str, Any]
+"""``data`` and ``layout`` of plotly, and the ``id`` of the element."""
+
+RADIUS = "every sample moves by at most ε"
 _POINTS = 48
 
 # ---------------------------------------------------------------------------------------------------------
@@ -38,22 +29,19 @@ _POINTS = 48
 # ---------------------------------------------------------------------------------------------------------
 
 
-def bracket_charts(certificate: Certificate, curve: Sequence[Bracket]) -> dict[str, Chart]:
+def bracket_charts(place: int, certificate: Certificate, curve: Sequence[Bracket]) -> list[Chart]:
     """Return the worst mean loss, and the worst error rate of a classifier, against √ρ."""
     clip = "" if certificate.clip is None else f", clipped at {certificate.clip:g}"
     names = {"loss": f"worst mean loss{clip}", "error": f"worst {error_name(certificate.labels)}"}
-    charts = {
-        quantity: _line_chart(
-            bracket_lines(certificate, curve, quantity), distance_label(certificate), names[quantity]
-        )
-        for quantity in _quantities(certificate)
-    }
-    guessing = certificate.vacuous_loss
+    charts, distance, guessing = [], figures.distance_label(certificate), certificate.vacuous_loss
+    for quantity in _quantities(certificate):
+        lines = figures.bracket_lines(certificate, curve, quantity)
+        charts.append(line_chart(f"bracket-{place}-{quantity}", lines, distance, names[quantity]))
     if guessing is not None:
         tops = [bracket.loss_high for bracket in curve if math.isfinite(bracket.loss_high)]
         top = max([*tops, *(bracket.population_loss or 0.0 for bracket in curve), 1e-9])
-        charts["loss"]["layout"]["yaxis"]["range"] = [0, min(1.05 * top, 1.6 * guessing)]
-    for chart in charts.values():  # the vertical line that the slider moves
+        charts[0]["layout"]["yaxis"]["range"] = [0, min(1.05 * top, 1.6 * guessing)]
+    for chart in charts:  # the vertical line that the slider moves
         ends = {"x0": 0, "x1": 0, "y0": 0, "y1": 1, "xref": "x", "yref": "paper"}
         style = {"color": COLOURS[6], "width": 1.5, "dash": "dot"}
         chart["layout"]["shapes"] = [{"type": "line", **ends, "line": style}]
@@ -64,21 +52,15 @@ def _quantities(certificate: Certificate) -> tuple[str, ...]:
     return ("loss",) if certificate.attained_error_cost is None else ("loss", "error")
 
 
-def accuracy_chart(certificate: Certificate, farthest: float) -> Chart:
-    """Return the certified accuracy against ε."""
-    title = f"every sample moves by at most ε ({units_of(certificate)})"
-    return _line_chart(accuracy_lines(certificate, farthest), title, accuracy_name(certificate.labels))
-
-
-def noise_charts(certificate: SmoothedCertificate) -> dict[str, Chart]:
+def noise_charts(place: int, certificate: SmoothedCertificate) -> list[Chart]:
     """Return each quantity of a certificate by smoothing against √ρ."""
     farthest = 1.25 * (max(certificate.rhos) ** 0.5 or certificate.sigma)
     grid = (farthest * step / _POINTS for step in range(_POINTS + 1))
     distances = sorted({*(rho**0.5 for rho in certificate.rhos), *grid})
-    return {
-        quantity.name: _line_chart(lines, distance_label(certificate), label)
-        for quantity, label, lines in smoothed_panels(certificate, distances)
-    }
+    return [
+        line_chart(f"noise-{place}-{quantity.name}", lines, figures.distance_label(certificate), label)
+        for quantity, label, lines in figures.smoothed_panels(certificate, distances)
+    ]
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -156,27 +138,25 @@ def _bounded(certificate: Certificate) -> list[str]:
 # ---------------------------------------------------------------------------------------------------------
 
 
-def training_charts(history: Sequence[dict[str, Any]]) -> dict[str, Chart]:
+def training_charts(place: int, history: Sequence[dict[str, Any]]) -> list[Chart]:
     """Return loss, accuracy and gradients by epoch; a curve that was not measured is left out."""
-    epochs = [entry["epoch"] for entry in history]
-    charts = {}
-    for quantity, (label, curves) in training_curves(history).items():
-        lines = [
-            Line(name, epochs, values, COLOURS[index]) for index, (name, values) in enumerate(curves.items())
-        ]
-        chart = _line_chart(lines, "epoch", label)
-        chart["layout"]["xaxis"] |= {"range": [0.5, epochs[-1] + 0.5], "tickvals": epoch_ticks(epochs[-1])}
-        charts[quantity] = chart
+    epochs, charts = [entry["epoch"] for entry in history], []
+    axis = {"range": [0.5, epochs[-1] + 0.5], "tickvals": figures.epoch_ticks(epochs[-1])}
+    for quantity, (label, curves) in figures.training_curves(history).items():
+        named = zip(curves.items(), COLOURS, strict=False)
+        lines = [Line(name, epochs, values, colour) for (name, values), colour in named]
+        charts.append(line_chart(f"training-{place}-{quantity}", lines, "epoch", label))
+        charts[-1]["layout"]["xaxis"] |= axis
     return charts
 
 
-def attack_chart(reports: Sequence[RunReport], units: str) -> Chart:
+def attack_chart(reports: Sequence[RunReport], strength: str) -> Chart:
     """Return all runs under the same attacks, with 95% intervals; markers of failed attacks are hollow."""
     lines, marks = [], []
     for index, report in enumerate(reports):
         curve, colour = report.attack_curve, run_colour(index)
         lines.append(Line(report.name, curve.strengths, curve.values, colour))
-        failures = failed_attacks(curve.strengths, curve.values)
+        failures = figures.failed_attacks(curve.strengths, curve.values)
         failed = [attack in failures for attack in range(len(curve.values))]
         marker = {
             "symbol": ["circle-open" if hollow else "circle" for hollow in failed],
@@ -193,34 +173,12 @@ def attack_chart(reports: Sequence[RunReport], units: str) -> Chart:
             "thickness": 1,
         }
         marks.append({"mode": "lines+markers", "marker": marker, "error_y": bars})
-    chart = _line_chart(lines, f"every sample moves by at most ε ({units})", reports[0].attacked_quantity)
+    chart = line_chart("attacks", lines, strength, reports[0].attacked_quantity)
     chart["data"] = [trace | extra for trace, extra in zip(chart["data"], marks, strict=True)]
     return chart
 
 
-def nearest_chart(reports: Sequence[RunReport], units: str) -> Chart | None:
-    """Return the share of samples with an error within a distance."""
-    distances = {report.name: report.nearest.tolist() for report in reports if report.nearest is not None}
-    lines = nearest_lines(distances)
-    title = f"distance to the nearest error that was found ({units})"
-    return _line_chart(lines, title, "share of the samples") if lines else None
-
-
-def layer_chart(report: RunReport) -> Chart | None:
-    """Return what each layer adds to the bound on the curvature, by the sum rule."""
-    if report.bound is None:
-        return None
-    return _bar_chart(layer_curvatures(report.bound), "adds to the curvature (sum rule)", COLOURS[4])
-
-
-def feature_chart(report: RunReport) -> Chart | None:
-    """Return the features that the worst case moves most, by their mean absolute move."""
-    moves = moved_features(report)
-    title = f"mean absolute move ({report.trained.data.units})"
-    return _bar_chart(moves, title, COLOURS[3]) if moves else None
-
-
-def sensitivity_chart(report: RunReport) -> Chart | None:
+def sensitivity_charts(place: int, report: RunReport) -> list[Chart]:
     """Return brackets of the error (of a regression: the loss) where each feature moves alone."""
     quantity = "error" if report.trained.data.classes is not None else "loss"
     sides = [
@@ -229,9 +187,10 @@ def sensitivity_chart(report: RunReport) -> Chart | None:
     ]
     finite = [(name, low, high) for name, low, high in sides if high is not None and math.isfinite(high)]
     if not finite:
-        return None
+        return []
     title = f"{quantity}, at least (attained) to at most ({report.sensitivity[0].evidence})"
-    chart = _bar_chart([(name, high - low) for name, low, high in finite], title, COLOURS[0])
+    widths = [(name, high - low) for name, low, high in finite]
+    chart = bar_chart(f"fragile-{place}", widths, title, COLOURS[0])
     chart["data"][0] |= {
         "base": [low for _, low, _ in finite][::-1],
         "text": [f"{low:.3f} to {high:.3f}" for _, low, high in finite][::-1],
@@ -239,7 +198,7 @@ def sensitivity_chart(report: RunReport) -> Chart | None:
         "textposition": "none",
     }
     chart["layout"]["xaxis"]["rangemode"] = "normal"
-    return chart
+    return [chart]
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -252,13 +211,14 @@ _SHAPES = {"": "linear", "pre": "vh", "post": "hv"}
 _MARGIN = 0.05
 
 
-def _line_chart(lines: Sequence[Line], x: str, y: str) -> Chart:
+def line_chart(identifier: str, lines: Sequence[Line], x: str, y: str) -> Chart:
+    """Return lines with these labels of the axes."""
     layout = {
         "xaxis": {"title": {"text": _folded(x)}, "automargin": True, "rangemode": "tozero"},
         "yaxis": {"title": {"text": y}, "automargin": True, "rangemode": "tozero"},
         "height": 330,
     }
-    return {"data": [_trace(line) for line in lines], "layout": layout}
+    return {"id": identifier, "data": [_trace(line) for line in lines], "layout": layout}
 
 
 def _trace(line: Line) -> dict[str, Any]:
@@ -282,7 +242,7 @@ def _escaped(name: str) -> Markup:
     return Markup(html.escape(escape_controls(name), quote=False))
 
 
-def _bar_chart(sizes: Sequence[tuple[str, float]], title: str, colour: str) -> Chart:
+def bar_chart(identifier: str, sizes: Sequence[tuple[str, float]], title: str, colour: str) -> Chart:
     """Return horizontal bars, the first on top, with their values; long names are shortened in the middle."""
     names, values = [name for name, _ in sizes], [value for _, value in sizes]
     short = [name if len(name) <= 28 else f"{name[:16]}…{name[-10:]}" for name in names]
@@ -308,7 +268,7 @@ def _bar_chart(sizes: Sequence[tuple[str, float]], title: str, colour: str) -> C
         "height": 120 + 28 * len(names),
     }
     layout["xaxis"]["nticks"] = 4  # marks of a phone do not touch
-    return {"data": [bars], "layout": layout}
+    return {"id": identifier, "data": [bars], "layout": layout}
 
 
 def _folded(title: str, letters: int = _TITLE_LETTERS) -> str:

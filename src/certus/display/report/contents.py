@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import MISSING, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -61,7 +61,6 @@ class Transported:
     after: Tensor
     targets: Tensor
     predictions: tuple[Tensor, Tensor]
-    gamma: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +71,7 @@ class RunReport:
         chosen: the held-out samples that everything below but the certificates is about.
         certificate, smoothed: None if the run has none, or it is about other weights.
         stability: the certificate of the network's own predictions; None likewise.
-        attacks: PGD in the L2 norm, at rising ε.
+        attacks: PGD in the L2 norm, at rising ε; ``attack_curve`` has its errors, or losses of a regression.
         nearest: (n,) L2 distances to the nearest error found.
         bound: of a network whose layers all have finite bounds.
         concave_share: at the run's own γ.
@@ -101,7 +100,7 @@ class RunReport:
 
     @property
     def attack_curve(self) -> Curve:
-        """Error, or the loss of a regression, with 95% intervals, against ε."""
+        """The quantity that attacks raise, with 95% intervals, against ε."""
         strengths = [trial.strength for trial, _ in self.attacks]
         return Curve.of(strengths, [outcome.error or outcome.loss for _, outcome in self.attacks])
 
@@ -110,12 +109,10 @@ class RunReport:
         """The label of ``attack_curve``."""
         return "mean loss under attack" if self.trained.data.classes is None else "error under attack"
 
-    @property
-    def result(self) -> dict[str, Any]:
-        """The measurements at the end of its training."""
-        result = self.trained.run.result
-        assert result is not None  # it was opened as a complete run
-        return result
+
+def nearest_distances(reports: Sequence[RunReport]) -> dict[str, list[float]]:
+    """Return the distances to the nearest errors of each run that has them, by its name."""
+    return {report.name: report.nearest.tolist() for report in reports if report.nearest is not None}
 
 
 def measure_run(
@@ -128,34 +125,42 @@ def measure_run(
         advance: called with the number of samples of each finished step; ``evaluations`` is their sum.
     """
     progress = advance or (lambda count: None)
-    data, folder = trained.data, trained.run.path
+    data, folder, loss = trained.data, trained.run.path, trained.loss
     chosen = Subset.of(data.test, f"{data.name}@test", samples, seed=seed, stratify=False)
-    remarks: list[str] = []
-    path = folder / CERTIFICATE_FOLDER / "certificate.json"
-    if not path.exists() and not (folder / CERTIFICATE_FOLDER / "smoothing.json").exists():
+    rows, remarks = chosen.data, []
+    weights = digest(dict(loss.model.state_dict()))
+
+    def load(path: Path, read: Callable[[Path], _AnyCertificate], name: str) -> _AnyCertificate | None:
+        """Read a certificate; None, with a remark, if it is damaged or about other weights."""
+        if not path.exists():
+            return None
+        try:
+            certificate = read(path)
+        except RunError as reason:
+            remarks.append(f"{name} is left out. {reason}")
+            return None
+        if certificate.about["digests"]["weights"] != weights:
+            remarks.append(f"{name} is left out: it is about other weights.")
+            return None
+        return certificate
+
+    path, noisy = (folder / CERTIFICATE_FOLDER / name for name in ("certificate.json", "smoothing.json"))
+    if not path.exists() and not noisy.exists():
         own = f" --model {trained.settings.model}" if has_own_file(trained.settings) else ""
         remarks.append(f"No certificate yet: certus certify {folder}{own} --rho 0.01 makes one.")
-    certificate = _read(trained, path, read_certificate, "The certificate", remarks)
-    path = folder / OWN_LABELS_FOLDER / "certificate.json"
-    stability = _read(trained, path, read_certificate, "The certificate of predicted labels", remarks)
-    path = folder / CERTIFICATE_FOLDER / "smoothing.json"
-    smoothed = _read(trained, path, SmoothedCertificate.load, "The certificate by smoothing", remarks)
+    certificate = load(path, read_certificate, "The certificate")
+    stable = folder / OWN_LABELS_FOLDER / "certificate.json"
+    stability = load(stable, read_certificate, "The certificate of predicted labels")
+    smoothed = load(noisy, SmoothedCertificate.load, "The certificate by smoothing")
     trials = [Trial("pgd", 2.0, unit * strength) for strength in STRENGTHS]
-    attacks = sweep(
-        trained.loss, chosen.data, trials, domain=data.domain, cost=trained.cost, seed=seed, progress=progress
-    )
+    attacks = sweep(loss, rows, trials, domain=data.domain, cost=trained.cost, seed=seed, progress=progress)
     nearest = None
     if data.classes is not None:
+        free = None if rows.encoding is None else rows.encoding.attackable
         nearest = minimum_norm_attack(
-            trained.loss,
-            chosen.data.inputs,
-            chosen.data.targets,
-            domain=data.domain,
-            seed=seed,
-            rounds=8,
-            free=None if chosen.data.encoding is None else chosen.data.encoding.attackable,
+            loss, rows.inputs, rows.targets, domain=data.domain, seed=seed, rounds=8, free=free
         ).distance
-    progress(len(chosen.data))
+    progress(len(rows))
     return RunReport(
         trained=trained,
         chosen=chosen,
@@ -166,9 +171,9 @@ def measure_run(
         attacks=attacks,
         nearest=nearest,
         bound=_smoothness(trained),
-        concave_share=_concave_share(trained, chosen.data),
-        worst_case=_transport(trained, chosen.data),
-        sensitivity=_sensitivity(trained, chosen.data, progress),
+        concave_share=_concave_share(trained, rows),
+        worst_case=_transport(trained, rows),
+        sensitivity=_sensitivity(trained, rows, progress),
         remarks=tuple(remarks),
     )
 
@@ -182,27 +187,6 @@ def evaluations(trained: LoadedRun, samples: int) -> int:
     """Count the samples that ``measure_run`` will report to ``advance``."""
     rounds = len(STRENGTHS) + 1 + len(_steepest_features(trained, trained.data.test))
     return min(samples, len(trained.data.test)) * rounds
-
-
-def _read(
-    trained: LoadedRun,
-    path: Path,
-    read: Callable[[Path], _AnyCertificate],
-    name: str,
-    remarks: list[str],
-) -> _AnyCertificate | None:
-    """Read a certificate; None, with a remark, if it is damaged or about other weights."""
-    if not path.exists():
-        return None
-    try:
-        certificate = read(path)
-    except RunError as reason:
-        remarks.append(f"{name} is left out. {reason}")
-        return None
-    if certificate.about["digests"]["weights"] != digest(dict(trained.loss.model.state_dict())):
-        remarks.append(f"{name} is left out: it is about other weights.")
-        return None
-    return certificate
 
 
 def _smoothness(trained: LoadedRun) -> SmoothnessBound | None:
@@ -219,10 +203,9 @@ def _smoothness(trained: LoadedRun) -> SmoothnessBound | None:
 def _concave_share(trained: LoadedRun, data: Samples) -> ConcaveShare | None:
     if trained.gamma is None:
         return None
+    loss, inputs, targets = trained.loss, data.inputs, data.targets
     try:
-        return concave_share(
-            trained.loss, data.inputs, data.targets, gamma=trained.gamma, cost=trained.cost, max_products=20
-        )
+        return concave_share(loss, inputs, targets, gamma=trained.gamma, cost=trained.cost, max_products=20)
     except UnsupportedError:  # of a norm without an inner product
         return None
 
@@ -234,74 +217,63 @@ def _concave_share(trained: LoadedRun, data: Samples) -> ConcaveShare | None:
 
 def _transport(trained: LoadedRun, data: Samples) -> Transported | None:
     """Apply T_γ to samples; of a table, over its rows."""
+    loss, inputs, targets, encoding = trained.loss, data.inputs, data.targets, data.encoding
     if trained.gamma is None:
         return None
-    encoding = data.encoding
+
+    def climb(rows: Tensor, cost: Cost) -> Tensor:
+        return replace(trained, cost=cost).wrm(loss, rows, targets)
+
     if encoding is None or encoding.plain:
-        moved = trained.wrm(trained.loss, data.inputs, data.targets)
+        moved = climb(inputs, trained.cost)
     else:
-
-        def climb(rows: Tensor, cost: Cost) -> Tensor:
-            return replace(trained, cost=cost).wrm(trained.loss, rows, data.targets)
-
-        moved = transport_rows(
-            trained.loss,
-            data.inputs,
-            data.targets,
-            encoding,
-            climb,
-            gamma=trained.gamma,
-            cost=trained.cost,
-            domain=trained.domain,
-        )
+        gamma, cost, domain = trained.gamma, trained.cost, trained.domain
+        moved = transport_rows(loss, inputs, targets, encoding, climb, gamma=gamma, cost=cost, domain=domain)
     with torch.no_grad():
-        outputs = [trained.loss.model(inputs) for inputs in (data.inputs, moved)]
+        outputs = [loss.model(batch) for batch in (inputs, moved)]
     labelled = trained.data.classes is not None
     before, after = (predicted(each) if labelled else each.flatten() for each in outputs)
-    return Transported(data.inputs, moved, data.targets, (before, after), trained.gamma)
+    return Transported(inputs, moved, targets, (before, after))
 
 
 def moved_features(report: RunReport) -> list[tuple[str, float]]:
     """Return features of a table and their mean absolute moves, the largest first; nothing for other data."""
-    moves = _table_moves(report)
+    moves = _row_moves(report)
     if moves is None:
         return []
-    means = moves.abs().double().mean(0)
-    # A changed category moves two of its inputs by 1; the season of a date goes with its day.
-    sizes = {
-        feature.name: float(means[list(feature.columns)].sum()) / 2
-        if feature.category
-        else float(means[feature.columns[0]])
-        for feature in features_of(report.trained.data)
-    }
+    means, sizes = moves.abs().mean(0), {}
+    for feature in features_of(report.trained.data):
+        # A changed category moves two of its inputs by 1; the season of a date goes with its day.
+        both = float(means[list(feature.columns)].sum()) / 2
+        sizes[feature.name] = both if feature.category else float(means[feature.columns[0]])
     largest = sorted(sizes.items(), key=lambda item: -item[1])[:_MAX_FEATURES]
     return [(name, size) for name, size in largest if size > 0]
 
 
 def moved_table(report: RunReport) -> PlainTable | None:
     """Return some rows with target, predictions, and the features that moved most; None for other data."""
-    moves, worst = _table_moves(report), report.worst_case
+    moves, worst = _row_moves(report), report.worst_case
     if moves is None or worst is None:
         return None
     heads = ("target", "prediction", "features that moved most")
     table = make_table(*heads, words=heads)
-    for place in most_moved(worst, _ROWS):
-        lengths = moves[place].abs()
-        ranked = sorted(
-            features_of(report.trained.data), key=lambda feature: -float(lengths[list(feature.columns)].max())
-        )
+    for index in most_moved(worst, _ROWS):
+        lengths = moves[index].abs()
+        sizes = {one: float(lengths[list(one.columns)].max()) for one in features_of(report.trained.data)}
+        ranked = sorted(sizes, key=lambda feature: -sizes[feature])[:_CELLS]
+        before, after = worst.before[index], worst.after[index]
         changes = [
-            f"{feature.name} {_cell(report, worst.before[place], feature)} → "
-            f"{_cell(report, worst.after[place], feature)}"
-            for feature in ranked[:_CELLS]
-            if bool((lengths[list(feature.columns)] != 0).any())
+            f"{feature.name} {_cell(report, before, feature)} → {_cell(report, after, feature)}"
+            for feature in ranked
+            if sizes[feature] > 0
         ]
-        target = label_words(report, worst.targets[place])
-        table.add_row(target, changed_words(report, place), "; ".join(changes))
+        target = label_words(report, worst.targets[index])
+        table.add_row(target, changed_words(report, index), "; ".join(changes))
     return table
 
 
-def _table_moves(report: RunReport) -> Tensor | None:
+def _row_moves(report: RunReport) -> Tensor | None:
+    """Return (n, columns) moves of the rows of a table; None for other data."""
     worst = report.worst_case
     if worst is None or not report.trained.data.feature_names or worst.before.dim() != 2:
         return None
@@ -314,7 +286,7 @@ def most_moved(worst: Transported, count: int) -> list[int]:
     before, after = worst.predictions
     changed = (before != after).double() if not before.is_floating_point() else 0.0
     order = torch.argsort(length + changed * (float(length.max()) + 1), descending=True)
-    return [int(place) for place in order[:count]]
+    return [int(index) for index in order[:count]]
 
 
 def label_words(report: RunReport, target: Tensor) -> str:
@@ -327,10 +299,10 @@ def label_words(report: RunReport, target: Tensor) -> str:
     return data.class_names[label] if data.class_names and label < len(data.class_names) else str(label)
 
 
-def changed_words(report: RunReport, place: int) -> str:
+def changed_words(report: RunReport, index: int) -> str:
     """Return the prediction of a sample before and after."""
     assert report.worst_case is not None
-    before, after = (label_words(report, side[place]) for side in report.worst_case.predictions)
+    before, after = (label_words(report, side[index]) for side in report.worst_case.predictions)
     return f"{before} → {after}"
 
 

@@ -7,7 +7,8 @@ import hashlib
 import io
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,21 +19,20 @@ from torch import Tensor
 import certus
 from certus._format import at_most
 from certus.display import figures, tables
-from certus.display.canvas import save_figure
+from certus.display.canvas import COLOURS, save_figure
 from certus.display.render import templates
 from certus.display.report import charts as plots
 from certus.display.report import contents
 from certus.display.report.contents import RunReport
 from certus.display.report.summary import summary
-from certus.display.text import Part
 from certus.errors import UnsupportedError
 from certus.training.metrics import clean_metrics
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Block = tuple[str, Any]
-"""A macro of ``templates/blocks.html``, and what it shows."""
+Card = tuple[str, list[Any]]
+"""The name of a run, and its parts: sentences, tables, charts, or a macro of the template with its content."""
 
 _IMAGES = 6
 
@@ -49,121 +49,101 @@ def render_report(reports: Sequence[RunReport]) -> str:
     grid = plots.slider_grid([one.certificate for one in reports if one.certificate is not None])
     slider = plots.slider([(report.name, report.certificate) for report in reports], grid)
     sections = _sections(reports, grid)
-    cards = [blocks for section in sections.values() for _, blocks in section]
-    charts = {chart["id"]: chart for blocks in cards for macro, chart in blocks if macro == "chart"}
+    parts = [part for cards in sections.values() for _, shown in cards for part in shown]
+    charts = {part["id"]: part for part in parts if isinstance(part, dict)}
     plots.share_axes(charts)
-    attacks = charts["attacks"]["data"]
-    return (
-        templates()
-        .get_template("report.html")
-        .render(
-            title="certus report: " + ", ".join(report.name for report in reports),
-            policy=security_policy([library, script], [style]),
-            sections=sections,
-            slider=slider,
-            rows=reports[0].chosen.words,
-            strongest=f"{contents.STRENGTHS[-1]:.0%}",
-            failed=any("circle-open" in trace["marker"]["symbol"] for trace in attacks),
-            share=f"{contents.SHARE:g}",
-            version=certus.__version__,
-            seed=reports[0].seed,
-            map_styles=sorted(set(re.findall(r'getElementById\("([0-9a-f]{64})"\)', library))),
-            data={"charts": charts, "readings": [] if slider is None else slider["readings"]},
-            style=Markup(style),  # texts of certus and plotly, not of users
-            script=Markup(script),
-            library=Markup(library),
-        )
+    page = templates().get_template("report.html")
+    return page.render(
+        title="certus report: " + ", ".join(report.name for report in reports),
+        policy=security_policy([library, script], [style]),
+        sections=sections,
+        slider=slider,
+        rows=reports[0].chosen.words,
+        strongest=f"{contents.STRENGTHS[-1]:.0%}",
+        failed=any("circle-open" in trace["marker"]["symbol"] for trace in charts["attacks"]["data"]),
+        share=f"{contents.SHARE:g}",
+        version=certus.__version__,
+        seed=reports[0].seed,
+        map_styles=sorted(set(re.findall(r'getElementById\("([0-9a-f]{64})"\)', library))),
+        data={"charts": charts, "readings": [] if slider is None else slider["readings"]},
+        style=Markup(style),  # texts of certus and plotly, not of users
+        script=Markup(script),
+        library=Markup(library),
     )
 
 
-def _sections(
-    reports: Sequence[RunReport], grid: Sequence[float]
-) -> dict[str, list[tuple[str, list[Block]]]]:
-    """Return the cards of each section: the blocks of each run, or one card without a name about all runs."""
+def _sections(reports: Sequence[RunReport], grid: Sequence[float]) -> dict[str, list[Card]]:
+    """Return the cards of each section: one for each run, or one without a name about all runs."""
+    sections: dict[str, list[Card]] = defaultdict(list)
     certificates = [report.certificate for report in reports if report.certificate is not None]
-    distances = [
-        distance
-        for one in certificates
-        for distance in (*one.epsilons, *(bracket.distance for bracket in one.curve()))
-    ]
-    farthest = 1.25 * max(distances, default=0.0) or 0.1
-    runs = [(run.name, _run_blocks(index, run, grid, farthest)) for index, run in enumerate(reports)]
-    sections = {
-        section: [(name, blocks[section]) for name, blocks in runs if blocks[section]]
-        for section in runs[0][1]
-    }
+    distances = [bracket.distance for one in certificates for bracket in one.curve()]
+    farthest = 1.25 * max([*distances, *(epsilon for one in certificates for epsilon in one.epsilons), 0.0])
+    for place, report in enumerate(reports):
+        for section, parts in _run_parts(place, report, grid, farthest or 0.1):
+            if parts:
+                sections[section].append((report.name, parts))
     units = reports[0].trained.data.units
-    for name, chart in (("attacks", plots.attack_chart), ("nearest", plots.nearest_chart)):
-        blocks = _charts("", {name: chart(reports, units)})
-        sections[name] = [("", blocks)] if blocks else []
+    sections["attacks"] = [("", [plots.attack_chart(reports, f"{plots.RADIUS} ({units})")])]
+    lines = figures.nearest_lines(contents.nearest_distances(reports))
+    if lines:
+        title = f"distance to the nearest error that was found ({units})"
+        sections["nearest"] = [("", [plots.line_chart("nearest", lines, title, "share of the samples")])]
     return sections
 
 
-def _run_blocks(
-    index: int, report: RunReport, grid: Sequence[float], farthest: float
-) -> dict[str, list[Block]]:
-    """Return what each section shows of a run; nothing where it has no data."""
-    certificate, stability, smoothed = report.certificate, report.stability, report.smoothed
-    history, bound, share = report.trained.run.history, report.bound, report.concave_share
-    notes = [("note", remark) for remark in report.remarks]
-    blocks: dict[str, list[Block]] = {
-        "summary": [*_blocks(summary(report)), *notes],
-        "brackets": [],
-        "accuracy": [],
-        "stability": [] if stability is None else _blocks(tables.certificate_parts(stability)),
-        "noise": [],
-        "training": _charts(f"training-{index}-", plots.training_charts(history)) if history else [],
-        "smoothness": [],
-        "sensitivity": [],
-        "worst_case": _images(report),
-        "origin": [("facts", contents.run_facts(report)), ("commands", contents.report_commands(report))],
-    }
+def _run_parts(
+    place: int, report: RunReport, grid: Sequence[float], farthest: float
+) -> Iterator[tuple[str, list[Any]]]:
+    """Yield what each section shows of a run; ``place`` is that of the run on the page."""
+    certificate, smoothed, bound = report.certificate, report.smoothed, report.bound
+    share, history, units = report.concave_share, report.trained.run.history, report.trained.data.units
+    yield "summary", [*summary(report), *(("note", remark) for remark in report.remarks)]
     if certificate is not None:
-        charts = plots.bracket_charts(certificate, certificate.curve(grid))
-        blocks["brackets"] = _charts(f"bracket-{index}-", charts) + _blocks(
-            tables.bracket_tables(certificate)
-        )
+        charts = plots.bracket_charts(place, certificate, certificate.curve(grid))
+        yield "brackets", [*charts, *tables.bracket_tables(certificate)]
         if certificate.classes is not None and certificate.no_proof is None:
-            chart = _charts("", {f"accuracy-{index}": plots.accuracy_chart(certificate, farthest)})
-            blocks["accuracy"] = chart + _blocks(tables.accuracy_tables(certificate))
+            lines, radius = figures.accuracy_lines(certificate, farthest), figures.units_of(certificate)
+            axes = f"{plots.RADIUS} ({radius})", figures.accuracy_name(certificate.labels)
+            chart = plots.line_chart(f"accuracy-{place}", lines, *axes)
+            yield "accuracy", [chart, *tables.accuracy_tables(certificate)]
+    if report.stability is not None:
+        yield "stability", tables.certificate_parts(report.stability)
     if smoothed is not None:
-        charts = plots.noise_charts(smoothed)
-        blocks["noise"] = _charts(f"noise-{index}-", charts) + _blocks(tables.smoothed_parts(smoothed))
+        yield "noise", [*plots.noise_charts(place, smoothed), *tables.smoothed_parts(smoothed)]
+    if history:
+        yield "training", plots.training_charts(place, history)
+    smoothness: list[Any] = []
     if bound is not None:
-        words = (
+        smoothness.append(
             f"The curvature of the loss is at most {at_most(bound.curvature)} at every input "
             f"({bound.evidence}). The inner problem, which finds the worst case of a sample at "
             f"the penalty γ, is therefore concave for every γ above {at_most(bound.gamma)}."
         )
-        blocks["smoothness"].append(("text", words))
     if share is not None:
         undecided = f"; undecided at {share.unresolved}" if share.unresolved else ""
-        words = (
+        smoothness.append(
             f"At γ = {report.trained.gamma:.4g}, at which this run ended, the inner problem is concave "
             f"at {share.concave} of {share.count} samples (estimated{undecided})."
         )
-        blocks["smoothness"].append(("text", words))
-    blocks["smoothness"] += _charts("", {f"layers-{index}": plots.layer_chart(report)})
+    if bound is not None:
+        sizes, title = figures.layer_curvatures(bound), "adds to the curvature (sum rule)"
+        smoothness.append(plots.bar_chart(f"layers-{place}", sizes, title, COLOURS[4]))
+    yield "smoothness", smoothness
     if report.sensitivity:
-        chart = _charts("", {f"fragile-{index}": plots.sensitivity_chart(report)})
-        blocks["sensitivity"] = [*chart, ("table", tables.sensitivity_table(report.sensitivity))]
+        charts = plots.sensitivity_charts(place, report)
+        yield "sensitivity", [*charts, tables.sensitivity_table(report.sensitivity)]
+    worst_case, moves = _images(report), contents.moved_features(report)
     table = contents.moved_table(report)
     if table is not None:
-        chart = _charts("", {f"features-{index}": plots.feature_chart(report)})
-        blocks["worst_case"] += [("table", table), *chart]
-    return blocks
+        worst_case.append(table)
+    if moves:
+        title = f"mean absolute move ({units})"
+        worst_case.append(plots.bar_chart(f"features-{place}", moves, title, COLOURS[3]))
+    yield "worst_case", worst_case
+    yield "origin", [("facts", contents.run_facts(report)), ("commands", contents.report_commands(report))]
 
 
-def _charts(prefix: str, charts: Mapping[str, plots.Chart | None]) -> list[Block]:
-    shown = {f"{prefix}{name}": chart for name, chart in charts.items() if chart is not None}
-    return [("chart", chart | {"id": identifier}) for identifier, chart in shown.items()]
-
-
-def _blocks(parts: Sequence[Part]) -> list[Block]:
-    return [("text" if isinstance(part, str) else "table", part) for part in parts]
-
-
-def _images(report: RunReport) -> list[Block]:
+def _images(report: RunReport) -> list[Any]:
     """Return images before and after the worst case moves them; nothing for other data."""
     moves = report.worst_case
     if moves is None or moves.before.dim() != 4 or moves.before.shape[1] not in (1, 3):
@@ -221,13 +201,10 @@ def security_policy(scripts: Sequence[str], styles: Sequence[str]) -> str:
 def draw_figures(reports: Sequence[RunReport], folder: Path) -> list[str]:
     """Draw the figures that there are data for, as PNG, SVG and PDF. Returns: names without suffixes."""
     data, rows = reports[0].trained.data, reports[0].chosen.words
-    strength, curves = (
-        f"every sample moves by at most ε ({data.units})",
-        {one.name: one.attack_curve for one in reports},
-    )
+    strength, curves = f"{plots.RADIUS} ({data.units})", {one.name: one.attack_curve for one in reports}
     panel = figures.Panel("pgd, norm 2", strength, reports[0].attacked_quantity, curves, towards=1)
     drawn = {"attacks": figures.sweep_figure([panel], f"{rows}; 95% intervals")}
-    distances = {report.name: report.nearest.tolist() for report in reports if report.nearest is not None}
+    distances = contents.nearest_distances(reports)
     if distances:
         title = f"nearest errors of {rows}, by PGD with bisection (attained)"
         drawn["nearest"] = figures.nearest_figure(distances, data.units, title)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Callable
 
 import torch
+from torch.nn.functional import one_hot
 
 from certus._format import at_least, at_most
 from certus.certificates.batching import repeat_words
@@ -23,19 +24,21 @@ def summary(report: RunReport) -> list[str]:
     """State what the model does, how often it errs now, and what moving data can do to it."""
     data, settings = report.trained.data, report.trained.settings
     task = "predicts a number" if data.classes is None else f"tells {data.classes} classes apart"
-    how = {"wrm": "robustly (wrm)", "erm": "in the ordinary way (erm)"}.get(
-        settings.method, f"against attacks ({settings.method})"
-    )
+    methods = {"wrm": "robustly (wrm)", "erm": "in the ordinary way (erm)"}
+    how = methods.get(settings.method, f"against attacks ({settings.method})")
     origin = f"It was trained {how} on {data.name}."
     if report.trained.run.record.origin == "imported":
         origin = f"Its weights were imported; its data are {data.name}."
-    sentences = [f"This model ({settings.model}) {task}. {origin}"]
-    test = report.result["test"]
-    unmoved = f"On the {len(data.test)} test samples, unmoved,"
+    result = report.trained.run.result
+    assert result is not None  # it was opened as a complete run
+    test = result["test"]
+    now = f"its mean loss is {test['loss']:.4g}"
     if "accuracy" in test:
-        sentences.append(f"{unmoved} it errs on {_percent(1 - test['accuracy'])} (attained).")
-    else:
-        sentences.append(f"{unmoved} its mean loss is {test['loss']:.4g} (attained).")
+        now = f"it errs on {1 - test['accuracy']:.1%}"
+    sentences = [
+        f"This model ({settings.model}) {task}. {origin}",
+        f"On the {len(data.test)} test samples, unmoved, {now} (attained).",
+    ]
     certificate = report.certificate
     if certificate is not None:
         brackets = [bracket for bracket in certificate.curve() if bracket.rho > 0]
@@ -50,15 +53,15 @@ def _noise_words(certificate: SmoothedCertificate, data: SplitDataset) -> str:
     """Bound the errors of the model with noise on its inputs, at the largest ρ of the certificate."""
     rho, names = max(certificate.rhos), [quantity.name for quantity in certificate.quantities]
     name = "vote" if "vote" in names else names[0]
-    what, on = "its mean loss can reach", ""
-    if name == "vote":
+    what, on, share = "its mean loss can reach", "", name == "vote"
+    if share:
         what, on = f"a majority vote of {certificate.votes} noisy predictions can err or abstain on", "on "
-    low, high = certificate.lower(rho, name), certificate.bound(rho, name)
-    sides = (_percent_down(low), _percent_up(high)) if name == "vote" else (at_least(low), at_most(high))
+    low = _written(certificate.lower(rho, name), at_least, share=share)
+    high = _written(certificate.bound(rho, name), at_most, share=share)
     return (
         f"With Gaussian noise of standard deviation {certificate.sigma:g} on its inputs, and data that move "
-        f"by a root mean square distance of {rho**0.5:.3g} ({data.units}), {what} {sides[0]} (attained) and "
-        f"{on}at most {sides[1]} ({certificate.evidence}, with confidence {certificate.confidence:g})."
+        f"by a root mean square distance of {rho**0.5:.3g} ({data.units}), {what} {low} (attained) and "
+        f"{on}at most {high} ({certificate.evidence}, with confidence {certificate.confidence:g})."
     )
 
 
@@ -66,18 +69,19 @@ def _bracket_words(bracket: Bracket, certificate: Certificate, trained: LoadedRu
     """State that the error rate can reach a share and cannot exceed another if the data move by √ρ."""
     words = "; ".join(filter(None, (move_example(bracket.rho, trained), f"in {trained.data.units}")))
     start = f"If the data move by a root mean square distance of {bracket.distance:.3g} ({words}), "
-    rate = f"the {error_name(certificate.labels)}"
-    what, low, high = rate, bracket.error_low, bracket.error_high
-    limit, share = 1.0, low is not None
+    name, low, high, limit = error_name(certificate.labels), bracket.error_low, bracket.error_high, 1.0
+    share = low is not None
     if low is None:
-        what, low, high = "the mean loss", bracket.loss_low, bracket.loss_high
+        name, low, high = "mean loss", bracket.loss_low, bracket.loss_high
         limit = certificate.vacuous_loss or math.inf
-    least = _percent_down(low) if share else at_least(low)
-    start += f"{what} can reach {least} (attained: such data were found)"
+    least = _written(low, at_least, share=share)
+    start += f"the {name} can reach {least} (attained: such data were found)"
     if certificate.no_proof is not None or high is None:
         return f"{start}. No upper bound is proven."
-    most = _percent_up(high) if share else at_most(high)
-    return f"{start} and cannot exceed {most} ({certificate.evidence}{_vacuous(high, limit)})."
+    vacuous = "; vacuous: a model that guesses does as well" if high >= limit else ""
+    return (
+        f"{start} and cannot exceed {_written(high, at_most, share=share)} ({certificate.evidence}{vacuous})."
+    )
 
 
 def move_example(rho: float, trained: LoadedRun) -> str:
@@ -85,30 +89,27 @@ def move_example(rho: float, trained: LoadedRun) -> str:
 
     Along a direction d of unit cost c(d) a move by √(ρ/c(d)) costs ρ: costs of runs are squares of norms.
     """
-    data, cost = trained.data, trained.cost
-    shape = data.train.inputs.shape[1:]
+    data, shape = trained.data, trained.data.train.inputs.shape[1:]
+    size = math.prod(shape)
 
     def length(direction: torch.Tensor) -> float:
         """Return √(ρ/c) of a direction, in the units of the inputs; 0 where the cost is infinite."""
         unit = direction.double().reshape(1, *shape)
-        return math.sqrt(rho / float(cost(unit, torch.zeros_like(unit))))
+        return math.sqrt(rho / float(trained.cost(unit, torch.zeros_like(unit))))
 
     if len(shape) == 3:
-        pixel = torch.zeros(math.prod(shape))
-        pixel[0] = 1.0
-        alone, every = length(pixel), length(torch.ones_like(pixel))
-        each = f"or all {len(pixel)} by {every:.2g} each"
+        alone, every = length(one_hot(torch.tensor(0), size)), length(torch.ones(size))
+        each = f"or all {size} by {every:.2g} each"
         return f"as when one pixel of every image changes by {alone:.3g}, {each}"
     if data.feature_names is None or data.input_scale is None:
         return ""
     moves = []
     for feature in features_of(data):
         if not (feature.category or feature.mark or len(feature.columns) > 1):
-            direction = torch.zeros(math.prod(shape))
-            direction[feature.columns[0]] = 1.0
-            moves.append((length(direction) * feature.scale, feature.name))
-    size, name = max(moves, default=(0.0, ""))
-    return f"as when {name} alone changes by {size:.3g} in every row" if size > 0 else ""
+            alone = length(one_hot(torch.tensor(feature.columns[0]), size))
+            moves.append((alone * feature.scale, feature.name))
+    largest, name = max(moves, default=(0.0, ""))
+    return f"as when {name} alone changes by {largest:.3g} in every row" if largest > 0 else ""
 
 
 def scope(certificate: Certificate) -> list[str]:
@@ -121,8 +122,10 @@ def scope(certificate: Certificate) -> list[str]:
     if certificate.labels == "predicted":
         sentences.append(PREDICTED_LABELS_STATEMENT)
     now = None if certificate.no_proof is not None else certificate.bracket(0.0).error_low
-    if now is not None and not _are_all_test_samples(certificate.about["rows"]):  # of those it is said above
-        sentences.append(f"On these samples, unmoved, the model errs on {_percent(now)} (attained).")
+    rows = certificate.about["rows"]
+    whole = rows["source"].endswith("@test") and rows["count"] == rows["total"]  # the summary has its error
+    if now is not None and not whole:
+        sentences.append(f"On these samples, unmoved, the model errs on {now:.1%} (attained).")
     if certificate.differing_predictions:
         sentences.append(differing_words(certificate))
     if certificate.population is not None:
@@ -140,41 +143,21 @@ def scope(certificate: Certificate) -> list[str]:
     return sentences
 
 
-def _are_all_test_samples(rows: dict[str, Any]) -> bool:
-    return bool(rows["source"].endswith("@test") and rows["count"] == rows["total"])
-
-
 def _population_words(certificate: Certificate) -> str:
     """Bound the population that the samples were drawn from, at the largest ρ of the certificate."""
-    people, bracket = certificate.population, certificate.bracket(max(certificate.rhos))
-    assert people is not None
-    words = (
-        "For the population that these samples were drawn from, moved by a root mean square distance of "
-        f"{bracket.distance:.3g}, "
-    )
+    population, bracket = certificate.population, certificate.bracket(max(certificate.rhos))
+    assert population is not None
+    name, bound = f"mean loss, clipped at {population.clip:.4g},", at_most(bracket.population_loss or 0.0)
     if bracket.population_error is not None:
-        words += f"the {error_name(certificate.labels)} is at most {_percent_up(bracket.population_error)}"
-    else:
-        bound = at_most(bracket.population_loss or 0.0)
-        words += f"the mean loss, clipped at {people.clip:.4g}, is at most {bound}"
-    evidence = f"({certificate.evidence}, with confidence {people.confidence:g})"
+        name = error_name(certificate.labels)
+        bound = _written(bracket.population_error, at_most, share=True)
     return (
-        f"{words} {evidence}. This assumes that the samples were drawn independently and that nothing was "
-        f"trained or tuned on them.{repeat_words(people.repeats, certificate.samples)}"
+        "For the population that these samples were drawn from, moved by a root mean square distance of "
+        f"{bracket.distance:.3g}, the {name} is at most {bound} ({certificate.evidence}, with confidence "
+        f"{population.confidence:g}). This assumes that the samples were drawn independently and that nothing "
+        f"was trained or tuned on them.{repeat_words(population.repeats, certificate.samples)}"
     )
 
 
-def _vacuous(value: float, limit: float) -> str:
-    return "; vacuous: a model that guesses does as well" if value >= limit else ""
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.1f}%"
-
-
-def _percent_down(share: float) -> str:
-    return f"{at_least(100 * share, 1)}%"
-
-
-def _percent_up(share: float) -> str:
-    return f"{at_most(100 * share, 1)}%"
+def _written(bound: float, rounded: Callable[[float, int], str], *, share: bool) -> str:
+    return f"{rounded(100 * bound, 1)}%" if share else rounded(bound, 4)
