@@ -17,7 +17,7 @@ from certus.certificates import Bracket, Certificate
 from certus.certificates.files import PREDICTED_LABELS_STATEMENT
 from certus.display import canvas
 from certus.display.canvas import COLOURS, MARKERS, Line, broken, literal_text
-from certus.display.tables import differing_words, error_name
+from certus.display.tables import differing_words, error_name, units_of
 from certus.errors import ArgumentError, require
 from certus.smoothing.certificate import Quantity, SmoothedCertificate
 
@@ -202,11 +202,6 @@ _POINTS, _GRID = 60, 48
 _MAX_RADII = 200  # steps are smaller than a picture shows
 _BESIDE = 1e-6
 _BELOW = 0.02  # room under 0, where a line would lie on the axis and not be seen
-
-
-def units_of(certificate: Certificate | SmoothedCertificate) -> str:
-    """Return the units of distances; a certificate that was made in Python has no name for them."""
-    return str(certificate.about.get("units") or "the norm of the cost")
 
 
 def distance_label(certificate: Certificate | SmoothedCertificate) -> str:

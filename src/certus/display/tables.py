@@ -42,7 +42,7 @@ def certificate_parts(certificate: Certificate) -> list[Part]:
             "weighted."
         )
     if _has_accuracy(certificate):
-        sentences.append(accuracy_words(certificate))
+        sentences.append(_accuracy_words(certificate))
     if certificate.assumptions:
         sentences.append(format_assumptions(certificate.assumptions))
     if people is not None and proof:
@@ -108,8 +108,7 @@ def accuracy_tables(certificate: Certificate) -> list[PlainTable]:
     return [sample] if certificate.population is None else [sample, population]
 
 
-def accuracy_words(certificate: Certificate) -> str:
-    """Explain the table of certified accuracy and its evidence."""
+def _accuracy_words(certificate: Certificate) -> str:
     cost = certificate.about.get("cost")
     norm = "the norm of the cost" if cost is None else f"the norm of the cost {cost['type']}"
     share = "Accuracy: the share of the samples that stay classified correctly"
@@ -148,20 +147,17 @@ def error_name(labels: str) -> str:
 
 def _bracket_words(certificate: Certificate) -> str:
     evidence = str(certificate.evidence)
-    if certificate.no_proof is None:
-        sides = (
-            f"At least: attained by a distribution that was found; at most: {evidence}. "
-            f"{evidence.capitalize()} by: the rules that bound the loss, each with the share of the samples "
-            "for which it is best."
-        )
-    else:
+    sides = (
+        f"At least: attained by a distribution that was found; at most: {evidence}. {evidence.capitalize()} "
+        "by: the rules that bound the loss, each with the share of the samples for which it is best."
+    )
+    if certificate.no_proof is not None:
         sides = "At least: attained by points that attacks found, as the model computes them."
         if certificate.proven_error_cost is not None:
             sides += f" At most: {Evidence.resting_on(certificate.assumptions)}."
-    about = _about_words(certificate.about, certificate.samples)
     return (
-        f"{about} A row bounds the worst case over all ways to move the samples by a mean transport cost of "
-        f"at most rho. {sides}"
+        f"{_about_words(certificate)} A row bounds the worst case over all ways to move the samples by a mean "
+        f"transport cost of at most rho. {sides}"
     )
 
 
@@ -169,18 +165,25 @@ def _has_accuracy(certificate: Certificate) -> bool:
     return bool(certificate.epsilons) and certificate.proven_error_cost is not None
 
 
-def _about_words(about: Mapping[str, Any], samples: int) -> str:
-    """Name the samples and the units of distances; a certificate that was made in Python has no names."""
-    rows = about["rows"]["words"] if about.get("rows") else f"{samples:,} samples"
-    units = about.get("units") or "the norm of the cost"
-    return f"About {rows}. Distance: the root of rho, a root mean square distance, in {units}."
+def _about_words(certificate: Certificate | SmoothedCertificate) -> str:
+    rows = certificate.about.get("rows")
+    words = rows["words"] if rows else f"{certificate.samples:,} samples"
+    return (
+        f"About {words}. Distance: the root of rho, a root mean square distance, in {units_of(certificate)}."
+    )
+
+
+def units_of(certificate: Certificate | SmoothedCertificate) -> str:
+    """Return the units of distances; a certificate that was made in Python has no name for them."""
+    return str(certificate.about.get("units") or "the norm of the cost")
 
 
 def _rule_shares(rho: float, rules: Mapping[str, float]) -> str:
     if rho == 0:
         return "the data themselves"
-    ranked = sorted(rules.items(), key=lambda item: -item[1])
-    return ", ".join(f"{name} {share:.0%}" for name, share in ranked)
+    return ", ".join(
+        f"{name} {share:.0%}" for name, share in sorted(rules.items(), key=lambda item: -item[1])
+    )
 
 
 def _sides(low: float | None, high: float | None, limit: float | None = None) -> tuple[str, str]:
@@ -210,9 +213,8 @@ def smoothed_parts(certificate: SmoothedCertificate) -> list[Part]:
             table.add_row(f"{rho:g}", f"{rho**0.5:.3g}", *(cells[1:] if ideal else cells))
         parts.append(table)
     parts.append(
-        f"{_about_words(certificate.about, certificate.samples)} "
-        f"At least: attained by moves that were found, measured with fresh noise; at most: "
-        f"{certificate.evidence}. {certificate.statement}"
+        f"{_about_words(certificate)} At least: attained by moves that were found, measured with fresh noise; "
+        f"at most: {certificate.evidence}. {certificate.statement}"
     )
     votes = ""
     if "vote" in {quantity.name for quantity in certificate.quantities}:

@@ -154,7 +154,7 @@ def attack_chart(reports: Sequence[RunReport], strength: str) -> Chart:
     """Return all runs under the same attacks, with 95% intervals; markers of failed attacks are hollow."""
     lines, marks = [], []
     for index, report in enumerate(reports):
-        curve, colour = report.attack_curve, run_colour(index)
+        curve, colour = report.attacks, run_colour(index)
         lines.append(Line(report.name, curve.strengths, curve.values, colour))
         failures = figures.failed_attacks(curve.strengths, curve.values)
         failed = [attack in failures for attack in range(len(curve.values))]

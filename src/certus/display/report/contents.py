@@ -5,16 +5,16 @@ from __future__ import annotations
 import copy
 import math
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import MISSING, dataclass, fields, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
 from certus._eval_mode import loss_eval_mode
-from certus.attacks.evaluation import Evaluation, Trial, sweep, typical_length
+from certus.attacks.evaluation import Trial, sweep, typical_length
 from certus.attacks.minimum_norm import minimum_norm_attack
 from certus.bounds import SmoothnessBound, input_smoothness
 from certus.certificates.certificate import Certificate
@@ -71,7 +71,7 @@ class RunReport:
         chosen: the held-out samples that everything below but the certificates is about.
         certificate, smoothed: None if the run has none, or it is about other weights.
         stability: the certificate of the network's own predictions; None likewise.
-        attacks: PGD in the L2 norm, at rising ε; ``attack_curve`` has its errors, or losses of a regression.
+        attacks: errors, or losses of a regression, by PGD in the L2 norm at rising ε, with 95% intervals.
         nearest: (n,) L2 distances to the nearest error found.
         bound: of a network whose layers all have finite bounds.
         concave_share: at the run's own γ.
@@ -85,7 +85,7 @@ class RunReport:
     certificate: Certificate | None
     stability: Certificate | None
     smoothed: SmoothedCertificate | None
-    attacks: list[tuple[Trial, Evaluation]]
+    attacks: Curve
     nearest: Tensor | None
     bound: SmoothnessBound | None
     concave_share: ConcaveShare | None
@@ -99,14 +99,8 @@ class RunReport:
         return str(self.trained.run.path)
 
     @property
-    def attack_curve(self) -> Curve:
-        """The quantity that attacks raise, with 95% intervals, against ε."""
-        strengths = [trial.strength for trial, _ in self.attacks]
-        return Curve.of(strengths, [outcome.error or outcome.loss for _, outcome in self.attacks])
-
-    @property
     def attacked_quantity(self) -> str:
-        """The label of ``attack_curve``."""
+        """The label of ``attacks``."""
         return "mean loss under attack" if self.trained.data.classes is None else "error under attack"
 
 
@@ -168,7 +162,7 @@ def measure_run(
         certificate=certificate,
         stability=stability,
         smoothed=smoothed,
-        attacks=attacks,
+        attacks=Curve.of([one.strength for one, _ in attacks], [out.error or out.loss for _, out in attacks]),
         nearest=nearest,
         bound=_smoothness(trained),
         concave_share=_concave_share(trained, rows),
@@ -236,48 +230,36 @@ def _transport(trained: LoadedRun, data: Samples) -> Transported | None:
     return Transported(inputs, moved, targets, (before, after))
 
 
-def moved_features(report: RunReport) -> list[tuple[str, float]]:
-    """Return features of a table and their mean absolute moves, the largest first; nothing for other data."""
-    moves = _row_moves(report)
-    if moves is None:
-        return []
-    means, sizes = moves.abs().mean(0), {}
-    for feature in features_of(report.trained.data):
-        # A changed category moves two of its inputs by 1; the season of a date goes with its day.
-        both = float(means[list(feature.columns)].sum()) / 2
-        sizes[feature.name] = both if feature.category else float(means[feature.columns[0]])
-    largest = sorted(sizes.items(), key=lambda item: -item[1])[:_MAX_FEATURES]
-    return [(name, size) for name, size in largest if size > 0]
+def moved_rows(report: RunReport) -> tuple[PlainTable, list[tuple[str, float]]] | None:
+    """Return some rows of a table as they move, and mean absolute moves of features; None for other data.
 
-
-def moved_table(report: RunReport) -> PlainTable | None:
-    """Return some rows with target, predictions, and the features that moved most; None for other data."""
-    moves, worst = _row_moves(report), report.worst_case
-    if moves is None or worst is None:
+    Rows have the target, the predictions, and the features that moved most. The largest means come first.
+    """
+    worst, features = (
+        report.worst_case,
+        report.trained.data.feature_names and features_of(report.trained.data),
+    )
+    if worst is None or not features or worst.before.dim() != 2:
         return None
+    lengths = (worst.after.double() - worst.before.double()).abs()
     heads = ("target", "prediction", "features that moved most")
     table = make_table(*heads, words=heads)
     for index in most_moved(worst, _ROWS):
-        lengths = moves[index].abs()
-        sizes = {one: float(lengths[list(one.columns)].max()) for one in features_of(report.trained.data)}
-        ranked = sorted(sizes, key=lambda feature: -sizes[feature])[:_CELLS]
+        sizes = {feature: float(lengths[index, list(feature.columns)].max()) for feature in features}
         before, after = worst.before[index], worst.after[index]
         changes = [
             f"{feature.name} {_cell(report, before, feature)} → {_cell(report, after, feature)}"
-            for feature in ranked
+            for feature in sorted(features, key=lambda one: -sizes[one])[:_CELLS]
             if sizes[feature] > 0
         ]
         target = label_words(report, worst.targets[index])
         table.add_row(target, changed_words(report, index), "; ".join(changes))
-    return table
-
-
-def _row_moves(report: RunReport) -> Tensor | None:
-    """Return (n, columns) moves of the rows of a table; None for other data."""
-    worst = report.worst_case
-    if worst is None or not report.trained.data.feature_names or worst.before.dim() != 2:
-        return None
-    return worst.after.double() - worst.before.double()
+    means, moves = lengths.mean(0), []
+    for feature in features:
+        # A changed category moves two of its inputs by 1; the season of a date goes with its day.
+        both = float(means[list(feature.columns)].sum()) / 2
+        moves.append((feature.name, both if feature.category else float(means[feature.columns[0]])))
+    return table, [move for move in sorted(moves, key=lambda move: -move[1]) if move[1] > 0][:_MAX_FEATURES]
 
 
 def most_moved(worst: Transported, count: int) -> list[int]:
@@ -373,29 +355,22 @@ def run_facts(report: RunReport) -> dict[str, object]:
 def report_commands(report: RunReport) -> list[str]:
     """Return the commands that make the run and its certificates again."""
     imported = report.trained.run.record.origin == "imported"
-    certificates = [one for one in (report.certificate, report.stability) if one is not None]
-    return [
-        train_command(report.trained.settings, report.name, imported=imported),
-        *(certify_command(one.about["settings"], report.name) for one in certificates),
-    ]
+    commands = [train_command(report.trained.settings, report.name, imported=imported)]
+    for certificate in (report.certificate, report.stability):
+        if certificate is not None:
+            flags = _flags(convert(certificate.about["settings"], CertifySettings))
+            commands.append(shlex.join(["certus", "certify", report.name, *flags]))
+    return commands
 
 
 def train_command(settings: Settings, path: str, *, imported: bool) -> str:
     """Return ``certus train …``, or ``certus import …``, with all options that are not defaults."""
-    if imported:
-        words = ["certus", "import", "--weights", "WEIGHTS", "--data", settings.data]
-    else:
-        words = ["certus", "train", settings.data]
-    hidden = {"method", "folder"} if imported else {"folder"}
-    return shlex.join([*words, "--model", settings.model, *_flags(settings, hidden), "-o", path])
+    start = ["import", "--weights", "WEIGHTS", "--data"] if imported else ["train"]
+    flags = _flags(settings, {"method", "folder"} if imported else {"folder"})
+    return shlex.join(["certus", *start, settings.data, "--model", settings.model, *flags, "-o", path])
 
 
-def certify_command(settings: dict[str, Any], path: str) -> str:
-    """Return ``certus certify …`` from the settings in a certificate."""
-    return shlex.join(["certus", "certify", path, *_flags(convert(settings, CertifySettings), set())])
-
-
-def _flags(settings: Settings | CertifySettings, hidden: set[str]) -> list[str]:
+def _flags(settings: Settings | CertifySettings, hidden: Collection[str] = ()) -> list[str]:
     words: list[str] = []
     for field in fields(settings):
         value = getattr(settings, field.name)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Card = tuple[str, list[Any]]
-"""The name of a run, and its parts: sentences, tables, charts, or a macro of the template with its content."""
+"""The name of a run, and its parts: sentences, tables, charts, or a kind of other content with that."""
 
 _IMAGES = 6
 
@@ -96,13 +96,13 @@ def _run_parts(
 ) -> Iterator[tuple[str, list[Any]]]:
     """Yield what each section shows of a run; ``place`` is that of the run on the page."""
     certificate, smoothed, bound = report.certificate, report.smoothed, report.bound
-    share, history, units = report.concave_share, report.trained.run.history, report.trained.data.units
+    share, history = report.concave_share, report.trained.run.history
     yield "summary", [*summary(report), *(("note", remark) for remark in report.remarks)]
     if certificate is not None:
         charts = plots.bracket_charts(place, certificate, certificate.curve(grid))
         yield "brackets", [*charts, *tables.bracket_tables(certificate)]
         if certificate.classes is not None and certificate.no_proof is None:
-            lines, radius = figures.accuracy_lines(certificate, farthest), figures.units_of(certificate)
+            lines, radius = figures.accuracy_lines(certificate, farthest), tables.units_of(certificate)
             axes = f"{plots.RADIUS} ({radius})", figures.accuracy_name(certificate.labels)
             chart = plots.line_chart(f"accuracy-{place}", lines, *axes)
             yield "accuracy", [chart, *tables.accuracy_tables(certificate)]
@@ -132,13 +132,12 @@ def _run_parts(
     if report.sensitivity:
         charts = plots.sensitivity_charts(place, report)
         yield "sensitivity", [*charts, tables.sensitivity_table(report.sensitivity)]
-    worst_case, moves = _images(report), contents.moved_features(report)
-    table = contents.moved_table(report)
-    if table is not None:
-        worst_case.append(table)
-    if moves:
-        title = f"mean absolute move ({units})"
-        worst_case.append(plots.bar_chart(f"features-{place}", moves, title, COLOURS[3]))
+    worst_case, rows = _images(report), contents.moved_rows(report)
+    if rows is not None:
+        table, moves = rows
+        title = f"mean absolute move ({report.trained.data.units})"
+        chart = plots.bar_chart(f"features-{place}", moves, title, COLOURS[3])
+        worst_case += [table, chart] if moves else [table]
     yield "worst_case", worst_case
     yield "origin", [("facts", contents.run_facts(report)), ("commands", contents.report_commands(report))]
 
@@ -201,7 +200,7 @@ def security_policy(scripts: Sequence[str], styles: Sequence[str]) -> str:
 def draw_figures(reports: Sequence[RunReport], folder: Path) -> list[str]:
     """Draw the figures that there are data for, as PNG, SVG and PDF. Returns: names without suffixes."""
     data, rows = reports[0].trained.data, reports[0].chosen.words
-    strength, curves = f"{plots.RADIUS} ({data.units})", {one.name: one.attack_curve for one in reports}
+    strength, curves = f"{plots.RADIUS} ({data.units})", {one.name: one.attacks for one in reports}
     panel = figures.Panel("pgd, norm 2", strength, reports[0].attacked_quantity, curves, towards=1)
     drawn = {"attacks": figures.sweep_figure([panel], f"{rows}; 95% intervals")}
     distances = contents.nearest_distances(reports)

@@ -154,8 +154,8 @@ def _population_words(certificate: Certificate) -> str:
     return (
         "For the population that these samples were drawn from, moved by a root mean square distance of "
         f"{bracket.distance:.3g}, the {name} is at most {bound} ({certificate.evidence}, with confidence "
-        f"{population.confidence:g}). This assumes that the samples were drawn independently and that nothing "
-        f"was trained or tuned on them.{repeat_words(population.repeats, certificate.samples)}"
+        f"{population.confidence:g}). This assumes that the samples were drawn independently and that "
+        f"nothing was trained or tuned on them.{repeat_words(population.repeats, certificate.samples)}"
     )
 
 
