@@ -101,17 +101,9 @@ def numbered_styles(names: Iterable[str]) -> dict[str, Style]:
 
 
 def sweep_figure(
-    panels: Sequence[Panel],
-    title: str = "",
-    columns: int | None = None,
-    styles: Mapping[str, Style] | None = None,
+    panels: Sequence[Panel], title: str = "", columns: int = 0, styles: Mapping[str, Style] | None = None
 ) -> Figure:
-    """Draw panels side by side, with one legend: a name has one colour everywhere.
-
-    Args:
-        columns: panels in a row; at most three when None.
-        styles: of every name; by their order when None.
-    """
+    """Draw panels side by side, at most three in a row, with one legend: a name has one style everywhere."""
     require(len(panels) > 0, "panels", "not be empty", list(panels))
     if len(panels) == 1 and panels[0].title in title:
         panels = [replace(panels[0], title="")]
@@ -379,11 +371,7 @@ def layer_curvatures(bound: SmoothnessBound) -> list[tuple[str, float]]:
 
 
 def smoothness_figure(bound: SmoothnessBound, sampled: float | None = None) -> Figure:
-    """Draw the bound of each rule beside the sampled curvature, and each layer's share.
-
-    Args:
-        sampled: the largest curvature found at sampled points (*estimated*), or None.
-    """
+    """Draw the bound of each rule beside the sampled curvature (*estimated*), and each layer's share."""
     rules = {
         f"{name} ({bound.evidence})": value for name, value in bound.bounds.items() if 0 < value < math.inf
     }
@@ -422,12 +410,11 @@ _MAX_FEATURES = 20
 
 
 def sensitivity_figure(moves: Sequence[Any], clean: Mapping[str, float], share: float) -> Figure:
-    """Draw a bar for each feature that moves alone, from what is attained to what is proven.
+    """Draw a bar for each feature that moves alone by a share of its spread, from attained to proven.
 
     Args:
-        moves: each with ``feature.name`` and a ``bracket``, the most fragile first; 20 are drawn.
+        moves: the most fragile first; 20 are drawn.
         clean: loss and accuracy of the unmoved data.
-        share: how far each moves, in standard deviations.
     """
     moves = list(moves[:_MAX_FEATURES])[::-1]
     labelled, count = moves[0].bracket.error_high is not None, len(moves)

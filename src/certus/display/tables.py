@@ -25,7 +25,7 @@ from certus.training._fit import Fit
 
 def certificate_parts(certificate: Certificate) -> list[Part]:
     """Return every number of a certificate with its evidence, and sentences that explain them."""
-    people, proof = certificate.population, certificate.no_proof is None
+    population, proof, limit = certificate.population, certificate.no_proof is None, certificate.vacuous_loss
     tables = [*bracket_tables(certificate), *accuracy_tables(certificate)]
     sentences = [_bracket_words(certificate)]
     if certificate.labels == "predicted":
@@ -33,36 +33,33 @@ def certificate_parts(certificate: Certificate) -> list[Part]:
         sentences.append(f"{PREDICTED_LABELS_STATEMENT}{changed}")
     if not proof:
         sentences.append(f"No proof: {certificate.no_proof}")
-    if certificate.differing_predictions:
-        sentences.append(differing_words(certificate))
+    sentences.append(differing_words(certificate))
     if certificate.class_weights is not None:
         weights = ", ".join(f"{weight:.4g}" for weight in certificate.class_weights)
         sentences.append(
             f"Losses are weighted by class, in the order of the labels: {weights}. Error rates are not "
             "weighted."
         )
-    if _has_accuracy(certificate):
-        sentences.append(_accuracy_words(certificate))
+    sentences.append(_accuracy_words(certificate))
     if certificate.assumptions:
         sentences.append(format_assumptions(certificate.assumptions))
-    if people is not None and proof:
+    if population is not None and proof:
         both = certificate.classes is not None
         sentences.append(
             f"Population: bounds for the distribution that the rows were drawn from. They hold with "
-            f"confidence {people.confidence:g} for both sides and all rho at once"
+            f"confidence {population.confidence:g} for both sides and all rho at once"
             f"{', for loss and error rate together' if both else ''}, provided that the rows are independent "
-            f"draws and that nothing was trained or tuned on them. The loss is clipped at {people.clip:.4g} "
-            f"and bounded by {people.inequality}{'; the error rate by DKW or betting' if both else ''}. Rows "
-            f"were taken in the order of seed {people.seed}."
-            f"{repeat_words(people.repeats, certificate.samples)}"
+            f"draws and that nothing was trained or tuned on them. The loss is clipped at "
+            f"{population.clip:.4g} and bounded by {population.inequality}"
+            f"{'; the error rate by DKW or betting' if both else ''}. Rows were taken in the order of seed "
+            f"{population.seed}.{repeat_words(population.repeats, certificate.samples)}"
         )
-    limit = certificate.vacuous_loss
     if limit is not None and any("vacuous" in cell for table in tables for row in table.body for cell in row):
         sentences.append(
             f"Vacuous: a loss bound above ln K = {limit:.4g}, or an error bound of 1, says nothing: guessing "
             "does as well."
         )
-    return [*tables, *sentences]
+    return [*tables, *filter(None, sentences)]
 
 
 def bracket_tables(certificate: Certificate) -> list[PlainTable]:
@@ -109,6 +106,8 @@ def accuracy_tables(certificate: Certificate) -> list[PlainTable]:
 
 
 def _accuracy_words(certificate: Certificate) -> str:
+    if not _has_accuracy(certificate):
+        return ""
     cost = certificate.about.get("cost")
     norm = "the norm of the cost" if cost is None else f"the norm of the cost {cost['type']}"
     share = "Accuracy: the share of the samples that stay classified correctly"
@@ -156,8 +155,8 @@ def _bracket_words(certificate: Certificate) -> str:
         if certificate.proven_error_cost is not None:
             sides += f" At most: {Evidence.resting_on(certificate.assumptions)}."
     return (
-        f"{_about_words(certificate)} A row bounds the worst case over all ways to move the samples by a mean "
-        f"transport cost of at most rho. {sides}"
+        f"{_about_words(certificate)} A row bounds the worst case over all ways to move the samples by a "
+        f"mean transport cost of at most rho. {sides}"
     )
 
 
@@ -213,8 +212,8 @@ def smoothed_parts(certificate: SmoothedCertificate) -> list[Part]:
             table.add_row(f"{rho:g}", f"{rho**0.5:.3g}", *(cells[1:] if ideal else cells))
         parts.append(table)
     parts.append(
-        f"{_about_words(certificate)} At least: attained by moves that were found, measured with fresh noise; "
-        f"at most: {certificate.evidence}. {certificate.statement}"
+        f"{_about_words(certificate)} At least: attained by moves that were found, measured with fresh "
+        f"noise; at most: {certificate.evidence}. {certificate.statement}"
     )
     votes = ""
     if "vote" in {quantity.name for quantity in certificate.quantities}:
@@ -228,11 +227,6 @@ def smoothed_parts(certificate: SmoothedCertificate) -> list[Part]:
         "samples were used to choose the grid of gamma and the weights of the bound."
     )
     return parts
-
-
-# ---------------------------------------------------------------------------------------------------------
-# Sensitivity
-# ---------------------------------------------------------------------------------------------------------
 
 
 def sensitivity_table(moves: Sequence[FeatureSensitivity]) -> PlainTable:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Collection, Iterable
-from typing import Any
+from typing import Any, Literal
 
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderResult
@@ -41,32 +41,30 @@ class PlainTable(Table):
         super().add_row(*texts, **options)
 
     @property
-    def body(self) -> list[list[str]]:
+    def body(self) -> list[tuple[str, ...]]:
         """The cells, row by row."""
-        columns = [[str(cell) for cell in column.cells] for column in self.columns]
-        return [list(row) for row in zip(*columns, strict=True)]
+        return list(zip(*(map(str, column.cells) for column in self.columns), strict=True))
 
     def fits(self, width: int) -> bool:
         """Whether the table, folded between words, has at most this width."""
-        least = [minimum for minimum, _ in self._widths()]
+        least, _ = self._widths()
         return sum(least) + _GAP * (len(least) - 1) <= width
 
-    def _widths(self) -> list[tuple[int, int]]:
-        """The least and the natural width of each column; the first names its row and is not folded."""
+    def _widths(self) -> tuple[list[int], list[int]]:
+        """Return the least and the natural widths of columns; the first names its row and is not folded."""
         texts = [[str(column.header), *map(str, column.cells)] for column in self.columns]
         natural = [max(map(cell_len, column)) for column in texts]
-        words = [[cell_len(word) for text in column for word in text.split()] for column in texts]
-        return list(zip([natural[0], *(max(one, default=0) for one in words[1:])], natural, strict=True))
+        words = [max(map(cell_len, " ".join(column).split()), default=0) for column in texts]
+        return [natural[0], *words[1:]], natural
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         # Rich alone shrinks the widest columns without regard to their words, which it then breaks.
-        least, widths = (list(sizes) for sizes in zip(*self._widths(), strict=True))
-        room = options.max_width - _GAP * (len(widths) - 1)
+        least, widths = self._widths()
         if not self.fits(options.max_width):
             yield "\n".join(self._row_by_row(options.max_width))
             return
-        while sum(widths) > room:
-            shrinking = [place for place in range(len(widths)) if widths[place] > least[place]]
+        while sum(widths) + _GAP * (len(widths) - 1) > options.max_width:
+            shrinking = [index for index in range(len(widths)) if widths[index] > least[index]]
             widths[max(shrinking, key=widths.__getitem__)] -= 1
         for column, width in zip(self.columns, widths, strict=True):
             column.width = width
@@ -100,10 +98,8 @@ def make_table(*columns: str, words: Collection[str] = ()) -> PlainTable:
     """
     table = PlainTable(box=None, pad_edge=False, header_style="bold")
     for index, column in enumerate(columns):
-        left = index == 0 or column in words
-        table.add_column(
-            _one_line(column), justify="left" if left else "right", overflow="fold", no_wrap=index == 0
-        )
+        side: Literal["left", "right"] = "left" if index == 0 or column in words else "right"
+        table.add_column(_one_line(column), justify=side, overflow="fold", no_wrap=index == 0)
     return table
 
 

@@ -51,11 +51,7 @@ _AnyCertificate = TypeVar("_AnyCertificate", Certificate, SmoothedCertificate)
 
 @dataclass(frozen=True, eq=False)
 class Transported:
-    """Samples before and after T_γ maximises the loss minus γ times the cost; rows of a table become rows.
-
-    Attributes:
-        predictions: of the network before and after, (n,) labels or values.
-    """
+    """Samples and (n,) predictions before and after T_γ moves the samples; rows of a table become rows."""
 
     before: Tensor
     after: Tensor
@@ -235,12 +231,10 @@ def moved_rows(report: RunReport) -> tuple[PlainTable, list[tuple[str, float]]] 
 
     Rows have the target, the predictions, and the features that moved most. The largest means come first.
     """
-    worst, features = (
-        report.worst_case,
-        report.trained.data.feature_names and features_of(report.trained.data),
-    )
-    if worst is None or not features or worst.before.dim() != 2:
+    worst, data = report.worst_case, report.trained.data
+    if worst is None or not data.feature_names or worst.before.dim() != 2:
         return None
+    features = features_of(data)
     lengths = (worst.after.double() - worst.before.double()).abs()
     heads = ("target", "prediction", "features that moved most")
     table = make_table(*heads, words=heads)
@@ -297,11 +291,6 @@ def _cell(report: RunReport, row: Tensor, feature: Feature) -> str:
         return data.feature_names[hot[0]].removeprefix(f"{feature.name}=") if hot else "unknown"
     mean = 0.0 if data.input_scale is None else float(data.input_scale[0][first])
     return f"{float(row[first]) * feature.scale + mean:.4g}"
-
-
-# ---------------------------------------------------------------------------------------------------------
-# Sensitivity to single features
-# ---------------------------------------------------------------------------------------------------------
 
 
 def _sensitivity(

@@ -36,10 +36,6 @@ Card = tuple[str, list[Any]]
 
 _IMAGES = 6
 
-# ---------------------------------------------------------------------------------------------------------
-# The page
-# ---------------------------------------------------------------------------------------------------------
-
 
 def render_report(reports: Sequence[RunReport]) -> str:
     """Return the page about one run, or about several side by side."""
@@ -190,11 +186,6 @@ def security_policy(scripts: Sequence[str], styles: Sequence[str]) -> str:
         f"default-src 'none'; script-src {hashes(scripts)}; style-src-elem {hashes([*styles, ''])}; "
         "style-src-attr 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
     )
-
-
-# ---------------------------------------------------------------------------------------------------------
-# Its figures as files
-# ---------------------------------------------------------------------------------------------------------
 
 
 def draw_figures(reports: Sequence[RunReport], folder: Path) -> list[str]:
