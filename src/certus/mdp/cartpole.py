@@ -146,13 +146,13 @@ def set_physics(env: Any, system: CartPole) -> None:
     env.polemass_length = env.masspole * env.length
 
 
-def check_spaces(env: Any, columns: tuple[int, ...] | None, axes: int | None = None) -> int:
-    """Check for continuous observations and discrete actions; return the number of actions.
+def check_spaces(observations: Any, actions: Any, columns: tuple[int, ...] | None, axes: int) -> int:
+    """Return the number of actions.
 
-    Raises ``ArgumentError`` for other spaces; ``axes`` is the number of coordinates that are needed.
+    Raises ``ArgumentError`` unless observations are continuous, actions are discrete, and ``columns`` (None:
+    all of an observation) are ``axes`` coordinates.
     """
     spaces = _gymnasium().spaces
-    observations, actions = env.observation_space, env.action_space
     continuous = isinstance(observations, spaces.Box) and np.issubdtype(observations.dtype, np.floating)
     if not continuous or len(observations.shape) != 1:
         raise ArgumentError(
@@ -166,5 +166,5 @@ def check_spaces(env: Any, columns: tuple[int, ...] | None, axes: int | None = N
     width = observations.shape[0]
     seen = tuple(range(width)) if columns is None else columns
     require(all(0 <= column < width for column in seen), "columns", f"lie in [0, {width})", columns)
-    require(axes in (None, len(seen)), "covering", f"have {len(seen)} axes, as what is seen", axes)
+    require(axes == len(seen), "covering", f"have {len(seen)} axes, as what is seen", axes)
     return int(actions.n)

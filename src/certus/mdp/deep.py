@@ -34,39 +34,28 @@ if TYPE_CHECKING:
 
 
 class Replay:
-    """Transitions (s, a, s′, ended), the oldest overwritten; ``ended`` means that s′ has no future.
-
-    Args:
-        capacity: how many are kept.
-        width: coordinates of a state.
-    """
+    """The last ``capacity`` transitions (s, a, s′, ended); ``ended`` means that s′ has no future."""
 
     def __init__(self, capacity: int, width: int) -> None:
-        self._states, self._following = np.zeros((2, capacity, width), dtype=np.float32)
-        self._actions = np.zeros(capacity, dtype=np.int64)
-        self._ended = np.zeros(capacity, dtype=np.float32)
-        self._written = 0
+        states, following = np.zeros((2, capacity, width), dtype=np.float32)
+        actions, ended = np.zeros(capacity, dtype=np.int64), np.zeros(capacity, dtype=np.float32)
+        self._arrays: tuple[NDArray[Any], ...] = states, actions, following, ended
+        self._capacity, self._written = capacity, 0
 
     def __len__(self) -> int:
-        return min(self._written, len(self._states))
+        return min(self._written, self._capacity)
 
     def add(self, states: Any, actions: Any, following: Any, ended: Any) -> None:
         """Add transitions, one per row."""
-        places = (self._written + np.arange(len(states))) % len(self._states)
-        self._states[places], self._actions[places] = states, actions
-        self._following[places], self._ended[places] = following, ended
+        places = (self._written + np.arange(len(states))) % self._capacity
+        for array, rows in zip(self._arrays, (states, actions, following, ended), strict=True):
+            array[places] = rows
         self._written += len(states)
 
-    def draw(self, count: int, generator: np.random.Generator) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def draw(self, count: int, generator: np.random.Generator) -> tuple[Tensor, ...]:
         """Draw ``count`` transitions with replacement: (count, width), (count,), (count, width), (count,)."""
         places = generator.integers(len(self), size=count)
-        states, following = self._states[places], self._following[places]
-        return (
-            torch.from_numpy(states),
-            torch.from_numpy(self._actions[places]),
-            torch.from_numpy(following),
-            torch.from_numpy(self._ended[places]),
-        )
+        return tuple(torch.from_numpy(array[places]) for array in self._arrays)
 
 
 _L2, _EVERYWHERE = SquaredL2(), Unbounded()
@@ -148,10 +137,9 @@ class DeepQLearning:
 
     def fit(self, env: VectorEnv[Any, Any, Any], seed: int = 0) -> DeepTraining:
         """Learn in vectorised environments with continuous observations and discrete actions."""
-        single = _Spaces(env.single_observation_space, env.single_action_space)
-        actions = check_spaces(single, None, len(self.scales))
-        if "NEXT_STEP" not in str(env.metadata.get("autoreset_mode")):
-            mode = env.metadata.get("autoreset_mode")
+        actions = check_spaces(env.single_observation_space, env.single_action_space, None, len(self.scales))
+        mode = env.metadata.get("autoreset_mode")
+        if "NEXT_STEP" not in str(mode):
             raise UnsupportedError(f"`env` must reset an episode at the step after its end; it does {mode}.")
         student = _Student(self, NetworkShape(actions, self.scales, self.hidden, self.discount), seed)
         replay = Replay(self.capacity, len(self.scales))
@@ -174,12 +162,6 @@ class DeepQLearning:
         return DeepTraining(policy, np.array(lengths, dtype=np.int64), np.array(student.transport))
 
 
-@dataclass(frozen=True)
-class _Spaces:
-    observation_space: Any
-    action_space: Any
-
-
 class _Student:
     """Network, follower and optimizer while they learn."""
 
@@ -195,16 +177,13 @@ class _Student:
         self.transport: list[float] = []
 
     def act(self, states: NDArray[np.floating], random_share: float) -> NDArray[np.int64]:
-        count, actions = len(states), self.network.shape.actions
-        with torch.no_grad():
-            best = self.network(torch.from_numpy(states).float()).argmax(1).numpy()
-        random = self.generator.integers(actions, size=count)
-        return np.where(self.generator.random(count) < random_share, random, best)
+        best = DeepPolicy(self.network).actions(states)
+        random = self.generator.integers(self.network.shape.actions, size=len(states))
+        return np.where(self.generator.random(len(states)) < random_share, random, best)
 
     def value(self, states: Tensor) -> Tensor:
         """max_a Q⁻(s, a)."""
-        highest: Tensor = self.follower(states).amax(1)
-        return highest
+        return torch.amax(self.follower(states), 1)
 
     def update(self, states: Tensor, actions: Tensor, following: Tensor, ended: Tensor) -> None:
         moved, cost = following, 0.0

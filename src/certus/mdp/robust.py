@@ -1,23 +1,20 @@
 """Robust values: policy evaluation and value iteration under worst-case transitions.
 
-The worst-case value of a policy when every transition may move within a ball of transport cost ρ.
-
-    V(i) = r(i) + λ inf {E_P V : W_c(P, P̂ᵢ) ≤ ρ},     P̂ᵢ what the policy's transition from i does nominally
-
-By duality (prop:duality, with −V for the loss) the infimum is
-
-    max_{γ ≥ 0} E_{j ~ P̂ᵢ}[min_k V(k) + γ c(k, j)] − γρ
-
-Each γ of a grid gives a lower bound on it, so the fixed point is a lower bound on the worst case *of the
-model*. A model of cells is not the system: for that the value is *estimated*.
-
-The optimum of a robust MDP: the best policy when every transition may move within a ball of radius ρ.
+The optimum of a robust MDP is the value of the best policy when every transition may move within a ball of
+transport cost ρ around P̂_ia, where action a nominally leads from state i.
 
     V(i) = max_a r(i) + λ inf {E_P V : W_c(P, P̂_ia) ≤ ρ}
 
-The balls of different states and actions are independent of each other (they are *rectangular*). So a
-deterministic, stationary policy is optimal, and iterating the equation converges to its value.
-As in ``worst_case`` the infimum is taken from below, by duality, on a grid of γ.
+The worst-case value of a given policy is the same with its own action in place of the maximum. The balls of
+different states and actions are independent of each other (they are *rectangular*). So a deterministic,
+stationary policy is optimal, and iterating the equation converges to its value.
+
+By duality (prop:duality, with −V for the loss) the infimum is
+
+    max_{γ ≥ 0} E_{j ~ P̂_ia}[min_k V(k) + γ c(k, j)] − γρ
+
+Each γ of a grid gives a lower bound on it, so the fixed point is a lower bound on the worst case *of the
+model*. A model of cells is not the system: for that the value is *estimated*.
 """
 
 from __future__ import annotations
@@ -25,7 +22,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,7 +47,7 @@ def worst_case_values(
     gammas: Sequence[float] | Points = DUAL_GRID,
     tolerance: float = 1e-2,
 ) -> Points:
-    """V of the fixed-point equation above, from below, for a finite model with uniform samples.
+    """Return the worst-case values of a policy, from below, for a finite model with uniform samples.
 
     Args:
         following: (states, samples) the states that the transition from each leads to, equally likely.
@@ -63,29 +59,9 @@ def worst_case_values(
 
     Returns: (states,) values.
     """
-    check_ball(rho, discount)
-    values = rewards / (1 - discount)
-    for _ in range(MOST_SWEEPS):
-        updated = rewards + discount * worst_expectations(values, following, costs, rho, gammas)
-        change = np.abs(updated - values).max()
-        values = updated
-        if change <= tolerance * (1 - discount):
-            return values
-    raise unsettled(discount)
-
-
-def unsettled(discount: float) -> ArgumentError:
-    """To be raised where the sweeps have not come to rest."""
-    return ArgumentError(
-        f"`discount` must be smaller, or `tolerance` larger: values still change after {MOST_SWEEPS:,} "
-        f"sweeps; got {discount}."
-    )
-
-
-def check_ball(rho: float, discount: float) -> None:
-    """Raise ``ArgumentError`` unless ρ ≥ 0 is finite and the discount is in [0, 1)."""
-    require(0 <= rho < math.inf, "rho", "be finite and not negative", rho)
-    require(0 <= discount < 1, "discount", "lie in [0, 1)", discount)
+    return robust_optimum(
+        following[:, None], rewards, costs, rho=rho, discount=discount, gammas=gammas, tolerance=tolerance
+    ).values
 
 
 def worst_expectations(
@@ -123,29 +99,20 @@ def cartpole_worst_case(
         rho: the mean squared distance, over (β, its rate), by which a transition may be moved.
     """
     covering = policy.covering
-    model = cell_model(covering, system)
+    following, rewards, costs = cell_model(covering, system)
     chosen = np.append(policy.table.argmax(1), 0)
-    following = model.following[np.arange(len(chosen)), chosen]
-    values = worst_case_values(following, model.rewards, model.costs, rho=rho, discount=discount)
+    chosen_following = following[np.arange(len(chosen)), chosen]
+    values = worst_case_values(chosen_following, rewards, costs, rho=rho, discount=discount)
     return value_at_start(values, covering)
 
 
-class CellModel(NamedTuple):
-    """Cart-pole as a finite model: the cells, and last the fallen pole.
+def cell_model(covering: Covering, system: CartPole) -> tuple[NDArray[np.int64], Points, Points]:
+    """Return cart-pole as a finite model of the cells and, as its last state, the fallen pole.
 
-    Attributes:
-        following: (states, 2, samples) where pushing left and right lead from points of each cell.
-        rewards: (states,) e^(−|β|), and 0 for the fallen pole.
-        costs: (states, states) the price of landing in the first instead of the second.
+    Returns: (states, 2, samples) where pushing left and right lead from points of each cell; (states,)
+    rewards e^(−|β|), and 0 for the fallen pole; (states, states) costs of landing in the first instead of the
+    second.
     """
-
-    following: NDArray[np.int64]
-    rewards: Points
-    costs: Points
-
-
-def cell_model(covering: Covering, system: CartPole) -> CellModel:
-    """The model of ``cartpole_worst_case``."""
     centres, count, fell = covering.centres, len(covering), len(covering)
     shifts = (np.arange(_PER_AXIS) + 0.5) / _PER_AXIS - 0.5
     offsets = np.stack(np.meshgrid(shifts, shifts, indexing="ij"), -1).reshape(-1, 2) * covering.widths
@@ -162,7 +129,7 @@ def cell_model(covering: Covering, system: CartPole) -> CellModel:
     costs[fell, :count] = np.maximum(system.angle_limit - np.abs(centres[:, 0]), 0) ** 2
     costs[fell, fell] = 0.0
     rewards = np.append(np.exp(-np.abs(centres[:, 0])), 0.0)
-    return CellModel(np.concatenate([np.stack(landed, 1), stays]), rewards, costs)
+    return np.concatenate([np.stack(landed, 1), stays]), rewards, costs
 
 
 def value_at_start(values: Points, covering: Covering) -> float:
@@ -205,7 +172,8 @@ def robust_optimum(
     >>> robust_optimum(np.zeros((1, 2, 1), int), np.ones(1), np.zeros((1, 1)), rho=0.1, discount=0.5).values
     array([2.])
     """
-    check_ball(rho, discount)
+    require(0 <= rho < math.inf, "rho", "be finite and not negative", rho)
+    require(0 <= discount < 1, "discount", "lie in [0, 1)", discount)
     values = rewards / (1 - discount)
     for _ in range(MOST_SWEEPS):
         table = rewards[:, None] + discount * worst_expectations(values, following, costs, rho, gammas)
@@ -213,7 +181,10 @@ def robust_optimum(
         values = table.max(1)
         if change <= tolerance * (1 - discount):
             return RobustOptimum(values, table)
-    raise unsettled(discount)
+    raise ArgumentError(
+        f"`discount` must be smaller, or `tolerance` larger: values still change after {MOST_SWEEPS:,} "
+        f"sweeps; got {discount}."
+    )
 
 
 def cartpole_optimum(
@@ -225,7 +196,6 @@ def cartpole_optimum(
     value is *estimated*.
     """
     covering = cartpole_learner().covering
-    model = cell_model(covering, system)
-    optimum = robust_optimum(model.following, model.rewards, model.costs, rho=rho, discount=discount)
+    optimum = robust_optimum(*cell_model(covering, system), rho=rho, discount=discount)
     policy = TabularPolicy(optimum.table[:-1].copy(), covering, ANGLES)
     return policy, value_at_start(optimum.values, covering)

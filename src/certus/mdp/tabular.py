@@ -64,8 +64,7 @@ class Decay:
 
     def values(self, count: int) -> NDArray[np.float64]:
         """(count,) the value in each episode."""
-        values: NDArray[np.float64] = np.maximum(self.first * self.factor ** np.arange(count), self.last)
-        return values
+        return np.asarray(np.maximum(self.first * self.factor ** np.arange(count), self.last))
 
 
 @dataclass(frozen=True)
@@ -110,9 +109,8 @@ class TabularQLearning:
 
     def __post_init__(self) -> None:
         require_count("episodes", self.episodes)
-        require(
-            isinstance(self.landing, Landing), "landing", "be Landing.ROUND or Landing.COVER", self.landing
-        )
+        rule = "be Landing.ROUND or Landing.COVER"
+        require(isinstance(self.landing, Landing), "landing", rule, self.landing)
         transition = self.transition  # checks γ and the discount
         followed = transition is not None and self.landing == Landing.ROUND
         check_reward(self.reward, torch.from_numpy(self.covering.centres[:1]), gradient=followed)
@@ -155,10 +153,10 @@ class TabularQLearning:
 
         For thousands of episodes of cart-pole, ``fit_cartpole`` does the same in a compiled simulator.
         """
-        actions = check_spaces(env, self.columns, len(self.covering.bins))
+        actions = check_spaces(env.observation_space, env.action_space, self.columns, len(self.covering.bins))
         generator = np.random.default_rng(seed)
         table = np.zeros((len(self.covering), actions))
-        lander = Lander(self)
+        rewards, transition = self.rewards(self.covering.centres), self.transition
         rates, explorations = self.rate.values(self.episodes), self.exploration.values(self.episodes)
         lengths, transport = np.zeros(self.episodes, dtype=np.int64), np.zeros(self.episodes)
         env.reset(seed=seed)
@@ -172,7 +170,7 @@ class TabularQLearning:
                     action = int(table[cell].argmax())
                 observation, _, ended, cut, _ = env.step(action)
                 following = self._see(observation)
-                landed, cost = lander.land(following, table)
+                landed, cost = self._land(following, transition, table, rewards)
                 ahead = 0.0 if ended else self.discount * table[landed].max()
                 goal = self.rewards(point)[0] + ahead
                 table[cell, action] += rates[episode] * (goal - table[cell, action])
@@ -186,24 +184,18 @@ class TabularQLearning:
         seen = np.asarray(observation, dtype=np.float64).reshape(1, -1)
         return seen if self.columns is None else seen[:, list(self.columns)]
 
-
-class Lander:
-    """Where a transition to ŝ lands: ``land(point, table) -> (cell, transport cost)``."""
-
-    def __init__(self, learner: TabularQLearning) -> None:
-        self.learner, self.transition = learner, learner.transition
-        self.rewards = learner.rewards(learner.covering.centres)
-
-    def land(self, point: Points, table: Table) -> tuple[int, float]:
-        covering = self.learner.covering
-        if self.transition is None:
-            return int(covering.cells(point)[0]), 0.0
-        if self.learner.landing == Landing.COVER:
-            levels = self.rewards + self.learner.discount * table.max(1)
-            cell = lowest_cell(point[0], covering.centres, levels, self.transition.gamma)
-            return cell, float(((covering.centres[cell] - point[0]) ** 2).sum())
-        moved = self.transition(torch.from_numpy(point)).numpy()
-        return int(covering.cells(moved)[0]), float(((moved - point) ** 2).sum())
+    def _land(
+        self, point: Points, transition: RobustTransition | None, table: Table, rewards: Points
+    ) -> tuple[int, float]:
+        """Return the cell where a transition to ŝ lands, and its transport cost."""
+        if transition is None:
+            return int(self.covering.cells(point)[0]), 0.0
+        if self.landing == Landing.COVER:
+            levels = rewards + self.discount * table.max(1)
+            cell = lowest_cell(point[0], self.covering.centres, levels, transition.gamma)
+            return cell, float(((self.covering.centres[cell] - point[0]) ** 2).sum())
+        moved = transition(torch.from_numpy(point)).numpy()
+        return int(self.covering.cells(moved)[0]), float(((moved - point) ** 2).sum())
 
 
 @compiled
@@ -236,9 +228,7 @@ def cartpole_learner(
     """Return the paper's agent: 30 cells for β up to where an episode ends, 15 for its rate, r = e^(−|β|)."""
     limits = (system.angle_limit, SPIN_LIMIT)
     covering = Covering((-limits[0], -limits[1]), limits, bins)
-    return TabularQLearning(
-        covering, AngleReward(0), gamma, landing=landing, episodes=episodes, columns=ANGLES
-    )
+    return TabularQLearning(covering, AngleReward(0), gamma, landing, episodes=episodes, columns=ANGLES)
 
 
 def fit_cartpole(
