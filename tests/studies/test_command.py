@@ -18,7 +18,7 @@ from studies.registry import STUDIES
 from studies.study import Scale
 from studies.workspace import Workspace
 from tests.cli.test_cli import Done
-from tests.display.test_width import whole_and_narrow
+from tests.display.test_text import whole_and_narrow
 from tests.runs.kills import BeforeCalling, run
 
 
