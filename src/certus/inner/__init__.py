@@ -10,8 +10,7 @@ from certus.inner.maximizers import (
     ProximalAscent,
     default_maximizer,
 )
-from certus.inner.objective import Objective, ObjectiveValue
-from certus.inner.solution import InnerSolution, Status
+from certus.inner.objective import InnerSolution, Objective, ObjectiveValue, Status
 from certus.inner.wrm import WRM, robust_surrogate, transport_map
 
 __all__ = [

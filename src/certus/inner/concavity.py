@@ -20,7 +20,7 @@ from certus._validation import check_batch, check_geometry, check_loss, penaltie
 from certus.costs import Cost, SquaredL2
 from certus.domains import Unbounded
 from certus.errors import require, require_count
-from certus.inner.solution import Status
+from certus.inner.objective import Status
 from certus.losses import AnyLoss, loss_and_slope
 from certus.norms import L2
 
@@ -50,8 +50,7 @@ class Curvature:
 
     def convex(self, gamma: float | Tensor, cost: Cost = _L2) -> Tensor:
         """Return (batch,) whether sγ ≤ λ_max; a Ritz value never exceeds λ_max, up to rounding."""
-        threshold = cost.strong_convexity * penalties(gamma, self.largest.unsqueeze(1))
-        return self.largest >= threshold
+        return self.largest >= cost.strong_convexity * penalties(gamma, self.largest.unsqueeze(1))
 
 
 def largest_curvature(
@@ -144,13 +143,9 @@ def concave_share(
     concave = unresolved = 0
     for first in range(0, len(inputs), batch_size):
         chosen = slice(first, first + batch_size)
+        labels = None if targets is None else targets[chosen]
         curvature = largest_curvature(
-            loss,
-            inputs[chosen],
-            None if targets is None else targets[chosen],
-            cost=cost,
-            max_products=max_products,
-            tolerance=tolerance,
+            loss, inputs[chosen], labels, cost=cost, max_products=max_products, tolerance=tolerance
         )
         bowls = curvature.concave(gamma, cost)
         concave += int(bowls.sum())
@@ -179,7 +174,10 @@ def _lanczos(product: Callable[[Tensor], Tensor], start: Tensor, steps: int, tol
             for vector in basis:
                 image = image - per_sample(inner(image, vector), image) * vector
         beside.append(as_float64(L2(image)))
-        matrix = _tridiagonal(diagonal, beside[:-1])
+        matrix = torch.diag_embed(torch.stack(diagonal, 1))  # (batch, k, k), tridiagonal
+        if len(diagonal) > 1:
+            off = torch.diag_embed(torch.stack(beside[:-1], 1), offset=1)
+            matrix = matrix + off + off.mT
         finite = finite & all_finite(matrix) & torch.isfinite(beside[-1])
         ritz, vectors = torch.linalg.eigh(torch.where(per_sample(finite, matrix), matrix, 0))
         error = beside[-1] * vectors[:, -1, -1].abs()
@@ -200,12 +198,3 @@ def _lanczos(product: Callable[[Tensor], Tensor], start: Tensor, steps: int, tol
         products=spent,
         status=torch.where(finite, status, Status.NONFINITE).to(start.device),
     )
-
-
-def _tridiagonal(diagonal: list[Tensor], beside: list[Tensor]) -> Tensor:
-    """Return (batch, k, k) symmetric matrices from k diagonal and k − 1 off-diagonal (batch,) entries."""
-    matrix = torch.diag_embed(torch.stack(diagonal, 1))
-    if beside:
-        off = torch.diag_embed(torch.stack(beside, 1), offset=1)
-        matrix = matrix + off + off.mT
-    return matrix

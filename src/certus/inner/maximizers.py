@@ -30,17 +30,17 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import count
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from certus._defaults import ATTACK_STEPS, TOLERANCE
 from certus._tensor import inner, per_sample
-from certus.costs import Cost, Support
+from certus.costs import Cost
 from certus.domains import Domain, Unbounded
 from certus.errors import require, require_count
-from certus.inner.objective import Objective, ObjectiveValue
-from certus.inner.solution import InnerSolution, Status, assemble
+from certus.inner.objective import InnerSolution, Objective, ObjectiveValue, Status, assemble
 
 Callback = Callable[[int, Tensor, Tensor], None]
 """``callback(step, point, value)``: after each step, the (batch, …) points and (batch,) values of f."""
@@ -49,23 +49,16 @@ Callback = Callable[[int, Tensor, Tensor], None]
 class Maximizer(ABC):
     """Maximiser of f over Z, sample by sample, starting at z₀."""
 
+    compares_values: ClassVar[bool] = False
+    """Whether it compares values of the loss, which must then be deterministic."""
+
     @abstractmethod
     def maximize(self, objective: Objective, callback: Callback | None = None) -> InnerSolution:
         """Return an approximate maximiser for each sample of the objective's batch."""
 
-    @property
-    def compares_values(self) -> bool:
-        """Whether it compares values of the loss, which must then be deterministic."""
-        return False
-
     def careful(self) -> Maximizer:
         """Return a maximiser that is precise enough to measure ρ̂: itself, unless it stops early."""
         return self
-
-
-def converged(objective: Objective) -> Status:
-    """Return the status of a sample that met the stopping rule."""
-    return Status.CONVERGED if objective.support is Support.EXACT else Status.HEURISTIC
 
 
 def solution_at(
@@ -104,9 +97,7 @@ class MonotoneAscent(Maximizer):
     tolerance: float = TOLERANCE
     max_gradients: int = 8
 
-    @property
-    def compares_values(self) -> bool:
-        return True
+    compares_values: ClassVar[bool] = True
 
     def careful(self) -> MonotoneAscent:
         return type(self)(min(self.tolerance, 1e-4), max(self.max_gradients, 32))
@@ -145,7 +136,7 @@ class MonotoneAscent(Maximizer):
         at = self._evaluate(objective, objective.origin)
         length = self._first_length(objective, at)
         blocked = ~at.finite  # met a point that is not finite
-        everywhere = _Trace(at) if callback is not None else None
+        points, values = at.point, at.value  # of the whole batch, for the callback
         places = torch.arange(len(length), device=length.device)
         climbing = torch.ones_like(blocked)
         share = max(1, len(length) // _SHARES)
@@ -155,12 +146,13 @@ class MonotoneAscent(Maximizer):
             at = self._aim(objective, at, length)
             gap = self._gap(objective, at, length)
             met = (gap <= self.tolerance) & at.finite
-            stuck = (at.gain <= _resolution(at.value)) | (length < _HOPELESS) | ~at.finite
+            resolution = 4 * torch.finfo(at.value.dtype).eps * at.value.abs()  # of f in this dtype
+            stuck = (at.gain <= resolution) | (length < _HOPELESS) | ~at.finite
             stop = climbing & (met | stuck | (spent >= self.max_gradients))
             if stop.any():
                 status = torch.where(stuck, Status.STALLED, Status.MAX_STEPS)
                 status = torch.where(blocked, Status.NONFINITE, status)
-                status = torch.where(met, converged(objective), status)[stop]
+                status = torch.where(met, objective.converged_status, status)[stop]
                 part, there = objective.select(stop), at.select(stop)
                 onward = self._step(part, there, length[stop])
                 if blocked.any():
@@ -174,12 +166,9 @@ class MonotoneAscent(Maximizer):
                 size = share * -(-left // share)
                 if size < len(climbing):
                     remaining = climbing.int().argsort(descending=True, stable=True)[:size]
-                    objective, at, places = (
-                        objective.select(remaining),
-                        at.select(remaining),
-                        places[remaining],
-                    )
-                    length, blocked, climbing = length[remaining], blocked[remaining], climbing[remaining]
+                    objective, at = objective.select(remaining), at.select(remaining)
+                    places, length = places[remaining], length[remaining]
+                    blocked, climbing = blocked[remaining], climbing[remaining]
 
             new = self._evaluate(objective, self._step(objective, at, length))
             promised = _SUFFICIENT * length.clamp_max(1) * at.gain
@@ -187,26 +176,11 @@ class MonotoneAscent(Maximizer):
             length = self._next_length(objective, at, new, length, rises)
             blocked = blocked | ~new.finite
             at = at.replaced_by(new, where=rises)
-            if callback is not None and everywhere is not None:
-                everywhere.update(places[climbing], at.select(climbing))
-                callback(spent, everywhere.point, everywhere.value)
+            if callback is not None:
+                points, values = points.clone(), values.clone()
+                points[places[climbing]], values[places[climbing]] = at.point[climbing], at.value[climbing]
+                callback(spent, points, values)
         raise AssertionError("the loop above returns")
-
-
-def _resolution(value: Tensor) -> Tensor:
-    """Return (batch,) the smallest increase of f that this floating-point type resolves."""
-    return 4 * torch.finfo(value.dtype).eps * value.abs()
-
-
-class _Trace:
-    """Points and values of the whole batch, of which only some samples still move."""
-
-    def __init__(self, at: ObjectiveValue) -> None:
-        self.point, self.value = at.point.clone(), at.value.clone()
-
-    def update(self, places: Tensor, at: ObjectiveValue) -> None:
-        self.point, self.value = self.point.clone(), self.value.clone()
-        self.point[places], self.value[places] = at.point, at.value
 
 
 _SHORTENED = 0.25  # what is left of a stride that failed
@@ -215,12 +189,9 @@ _SHORTEST, _LONGEST = 1e-2, 3.0  # secant strides stay between these
 
 @dataclass(frozen=True)
 class BarzilaiBorwein(MonotoneAscent):
-    """Monotone ascent with secant strides, stopped sample by sample.
+    """Monotone ascent with secant strides, stopped sample by sample; arguments as in ``MonotoneAscent``.
 
-    Args:
-        tolerance: ε of Algorithm 1, in units of the loss: a sample stops when its gap is at most this. The
-            gap is a bound where the curvature is bounded, and else the estimate ‖∇f‖²/2γ.
-        max_gradients: the most gradients that one sample may cost.
+    The gap is a bound where the curvature is bounded, and else the estimate ‖∇f‖²/2γ.
     """
 
     def _evaluate(self, objective: Objective, point: Tensor) -> ObjectiveValue:
@@ -230,16 +201,15 @@ class BarzilaiBorwein(MonotoneAscent):
         return torch.ones_like(at.value)
 
     def _step(self, objective: Objective, at: ObjectiveValue, length: Tensor) -> Tensor:
-        """``length`` times the way to the target, within Z."""
         move = per_sample(length, at.point) * (at.target - at.point)
         return objective.domain.project(at.point + move)
 
     def _next_length(
         self, objective: Objective, old: ObjectiveValue, new: ObjectiveValue, length: Tensor, rises: Tensor
     ) -> Tensor:
-        """1/(1 − κ), kept within bounds; the longest where the secant sees no concavity."""
         move = new.point - old.point
         share = inner(move, new.target - old.target) / inner(move, move)
+        # 1/(1 − κ), kept within bounds; the longest where the secant sees no concavity.
         stride = torch.where(share < 1 - 1 / _LONGEST, 1 / (1 - share), _LONGEST)
         return torch.where(rises, stride.clamp_min(_SHORTEST), _SHORTENED * length)
 
@@ -274,7 +244,7 @@ class PaperAscent(Maximizer):
             if callback is not None:
                 callback(step, at.point.clone(), at.value.clone())
         gap = objective.gap(at)
-        status = torch.where(gap <= self.tolerance, converged(objective), Status.MAX_STEPS)
+        status = torch.where(gap <= self.tolerance, objective.converged_status, Status.MAX_STEPS)
         status = torch.where(finite, status, Status.NONFINITE)
         return solution_at(objective, at, gap, self.steps + 1, status, onward=at.point)
 
@@ -286,13 +256,10 @@ _LEAST, _MOST = 0.01, 0.5  # of the length that its gain was worth, what is left
 
 @dataclass(frozen=True)
 class ProximalAscent(MonotoneAscent):
-    """Monotone proximal gradient ascent, stopped sample by sample; for costs that have a proximal step.
+    """Monotone proximal gradient ascent, for costs with a proximal step; arguments as in ``MonotoneAscent``.
 
-    Args:
-        tolerance: ε of Algorithm 1, in units of the loss: a sample stops when its gap is at most this. The
-            gap is estimated by the proximal residual: twice the increase ⟨∇ℓ, d⟩ − γΔc ≥ ‖d‖²/α that the
-            step d promises, and where α is below 1/2γ, what it would be at that length.
-        max_gradients: the most gradients that one sample may cost.
+    The gap is estimated by the proximal residual: twice the increase ⟨∇ℓ, d⟩ − γΔc ≥ ‖d‖²/α that the step d
+    promises, and where α is below 1/2γ, its value at that length.
     """
 
     def _evaluate(self, objective: Objective, point: Tensor) -> ObjectiveValue:
@@ -350,7 +317,7 @@ def default_maximizer(
     >>> default_maximizer(SquaredSup()), default_maximizer(SquaredL2())
     (ProximalAscent(tolerance=0.005, max_gradients=8), BarzilaiBorwein(tolerance=0.005, max_gradients=8))
     """
-    # What is not a Cost at all is refused later, where it is used.
-    proximal = isinstance(cost, Cost) and cost.has_prox(domain)
-    kind = ProximalAscent if proximal else BarzilaiBorwein
-    return kind(tolerance, max_gradients)
+    proximal = isinstance(cost, Cost) and cost.has_prox(
+        domain
+    )  # other objects are refused where they are used
+    return (ProximalAscent if proximal else BarzilaiBorwein)(tolerance, max_gradients)

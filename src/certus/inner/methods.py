@@ -1,7 +1,5 @@
-"""Methods: how Algorithm 1 moves a batch before it takes its step (alg:thealg).
-
-ERM, FGSM, BIM, PGD and WRM differ in this alone, so training and evaluation have one path for all of them. To
-add a method, subclass ``Method`` with a ``__call__``, or pass any function of the same signature.
+"""Methods: how Algorithm 1 moves a batch before its step (alg:thealg), the only difference between ERM, FGSM,
+BIM, PGD and WRM. To add one, subclass ``Method`` with a ``__call__``, or pass a function of its signature.
 """
 
 from __future__ import annotations
@@ -9,15 +7,17 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from torch import Tensor
 
 from certus._names import GRADIENT_ATTACKS, PAPER_NAMES
 from certus._tensor import inner
-from certus.costs import Cost
 from certus.errors import ArgumentError, require
 from certus.losses import AnyLoss
+
+if TYPE_CHECKING:
+    from certus.inner.wrm import WRM
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,28 +33,6 @@ class Perturbation:
     inputs: Tensor
     targets: Tensor | None
     measured: dict[str, Tensor]
-
-
-class Penalty(Protocol):
-    """Penalty γ of a method that pays for moves; see ``WRM``."""
-
-    cost: Cost
-    gamma_min: float
-
-    @property
-    def gamma(self) -> float | Tensor | None: ...
-
-    @property
-    def rho(self) -> float | None: ...
-
-    @property
-    def at_floor(self) -> bool: ...
-
-    def load_state_dict(self, state: dict[str, float | None]) -> None: ...
-
-    def careful(self) -> Method:
-        """Return the method at the present γ, with an ascent that is precise enough to measure ρ̂."""
-        ...
 
 
 class Method(ABC):
@@ -77,13 +55,8 @@ class Method(ABC):
         return Perturbation(moved, targets, {"rho_running": inner(move, move)})
 
     @property
-    def penalty(self) -> Penalty | None:
-        """Penalty of the method; None if it has none."""
-        return None
-
-    @property
-    def compares(self) -> str | None:
-        """Name of the part that compares losses, which must then be deterministic; None if there is none."""
+    def penalty(self) -> WRM | None:
+        """The WRM whose γ pays for the moves; None for a method without a penalty."""
         return None
 
     def train(self, mode: bool = True) -> Method:
@@ -120,10 +93,10 @@ class FunctionMethod(Method):
 
     def __call__(self, loss: AnyLoss, inputs: Tensor, targets: Tensor | None = None, /) -> Tensor:
         moved = self.function(loss, inputs, targets)
-        same = isinstance(moved, Tensor) and moved.shape == inputs.shape
         shape = f"shape {tuple(moved.shape)}" if isinstance(moved, Tensor) else type(moved)
         name = getattr(self.function, "__name__", str(self.function))
-        require(same, name, f"return moved inputs of shape {tuple(inputs.shape)}", shape)
+        rule = f"return moved inputs of shape {tuple(inputs.shape)}"
+        require(isinstance(moved, Tensor) and moved.shape == inputs.shape, name, rule, shape)
         return moved
 
 

@@ -35,60 +35,10 @@ from certus.domains import Domain, Unbounded
 from certus.errors import ArgumentError, UnsupportedError, require
 from certus.inner.maximizers import Callback, Maximizer, default_maximizer
 from certus.inner.methods import Method, Perturbation
-from certus.inner.objective import Objective
-from certus.inner.solution import InnerSolution
+from certus.inner.objective import InnerSolution, Objective
 from certus.losses import AnyLoss, evaluate_loss
 
-_RATE = 0.1
-
-
-class PenaltyControl:
-    """Controller of γ, which is None until the first batch."""
-
-    def __init__(self, rho: float, gamma_min: float) -> None:
-        for name, value in (("rho", rho), ("gamma_min", gamma_min)):
-            valid = isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf
-            require(valid, name, "be positive and finite", value)
-        self.rho, self.gamma_min = rho, gamma_min
-        self.gamma: float | None = None
-
-    @property
-    def at_floor(self) -> bool:
-        return self.gamma is not None and self.gamma <= self.gamma_min
-
-    def start(self, objective: Objective, weights: torch.Tensor | None = None) -> None:
-        """Set γ to its value for a linear loss, for one gradient per sample.
-
-        A linear loss moves a point by δ/γ, δ its move at γ = 1, at a cost of c(δ)/γ².
-        """
-        linear = replace(objective, domain=Unbounded()).evaluate(objective.origin)
-        cost = objective.cost.value(linear.target, objective.origin)
-        mean = _mean(cost, linear.finite & torch.isfinite(cost), weights)
-        guess = math.sqrt(mean / self.rho) if mean is not None and mean > 0 else 1.0
-        self.gamma = max(guess, self.gamma_min)
-
-    def update(self, solution: InnerSolution, weights: torch.Tensor | None = None) -> None:
-        """Take one step on log γ, from the mean transport cost of this batch over all processes."""
-        assert self.gamma is not None
-        finite = torch.isfinite(solution.value) & torch.isfinite(solution.transport_cost)
-        mean = _mean(solution.transport_cost, finite, weights)
-        if mean is not None:
-            excess = min(mean / self.rho - 1, 1.0)
-            self.gamma = max(self.gamma * math.exp(_RATE * excess), self.gamma_min)
-
-
-def _mean(values: torch.Tensor, valid: torch.Tensor, weights: torch.Tensor | None) -> float | None:
-    """Return the mean of the valid values over all processes; None if there is none."""
-    valid_here = valid.cpu()
-    share = valid_here.double() if weights is None else valid_here * weights.cpu().double()
-    sums = (torch.where(valid_here, values.cpu().double(), 0.0) * share).sum()
-    total = torch.stack([sums, share.sum()])
-    if distributed.is_available() and distributed.is_initialized():
-        total = total.to(values.device)  # processes share devices that have float64: MPS has one only
-        distributed.all_reduce(total)
-    return float(total[0] / total[1]) if total[1] > 0 else None
-
-
+_RATE = 0.1  # of the steps on log γ
 _L2, _EVERYWHERE = SquaredL2(), Unbounded()
 
 
@@ -130,48 +80,46 @@ class WRM(Method):
         require(gamma_min is None or rho is not None, "gamma_min", rule, gamma_min)
         if gamma is not None:
             check_penalty(gamma)
+        for name, value in (("rho", rho), ("gamma_min", gamma_min)):
+            valid = isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf
+            require(value is None or valid, name, "be positive and finite", value)
         maximizer = default_maximizer(cost, domain) if maximizer is None else maximizer
         require(isinstance(maximizer, Maximizer), "maximizer", "be one, such as BarzilaiBorwein()", maximizer)
         valid = label_cost is None or isinstance(label_cost, LabelCost)
         require(valid, "label_cost", "be a LabelCost or None", label_cost)
         self._gamma = gamma.detach() if isinstance(gamma, Tensor) else gamma
-        self._control = None if rho is None else PenaltyControl(rho, 1e-4 if gamma_min is None else gamma_min)
+        self._rho, self._gamma_min = rho, gamma_min or (0.0 if rho is None else 1e-4)
         self.cost, self.domain, self.maximizer = cost, domain, maximizer
         self.label_cost = label_cost
         self.training = True
 
     @property
     def gamma(self) -> float | Tensor | None:
-        """The penalty in force; None before a ρ-driven WRM has seen its first batch."""
-        return self._gamma if self._control is None else self._control.gamma
+        """Penalty in force; None before a WRM that follows ρ has solved its first batch."""
+        return self._gamma
 
     @property
     def rho(self) -> float | None:
-        """The transport cost aimed for, if any."""
-        return None if self._control is None else self._control.rho
+        """Transport cost that γ follows, if any."""
+        return self._rho
 
     @property
     def gamma_min(self) -> float:
-        """The smallest γ that this WRM goes to; 0 where γ is given."""
-        return 0.0 if self._control is None else self._control.gamma_min
+        """Smallest γ of a WRM that follows ρ; 0 where γ is given."""
+        return self._gamma_min
 
     @gamma_min.setter
     def gamma_min(self, value: float) -> None:
-        require(self._control is not None, "gamma_min", "be left alone where γ is given", value)
+        require(self.rho is not None, "gamma_min", "be left alone where γ is given", value)
         require(0 < value < torch.inf, "gamma_min", "be positive and finite", value)
-        assert self._control is not None
-        self._control.gamma_min = value
-        if self._control.gamma is not None:
-            self._control.gamma = max(self._control.gamma, value)
+        self._gamma_min = value
+        if self._gamma is not None:
+            self._gamma = max(float(self._gamma), value)
 
     @property
     def at_floor(self) -> bool:
         """Whether γ is held up by ``gamma_min``, so that ``rho`` is out of reach."""
-        return self._control is not None and self._control.at_floor
-
-    @property
-    def compares(self) -> str | None:
-        return type(self.maximizer).__name__ if self.maximizer.compares_values else None
+        return self.rho is not None and self._gamma is not None and float(self._gamma) <= self.gamma_min
 
     def train(self, mode: bool = True) -> WRM:
         """Let γ follow ρ (the mode it starts in)."""
@@ -184,20 +132,22 @@ class WRM(Method):
 
     def state_dict(self) -> dict[str, float | None]:
         """Return the state for a checkpoint: γ, if it follows ρ."""
-        return {} if self._control is None else {"gamma": self._control.gamma}
+        if self.rho is None:
+            return {}
+        return {"gamma": None if self._gamma is None else float(self._gamma)}
 
     def load_state_dict(self, state: dict[str, float | None]) -> None:
         """Restore the result of ``state_dict``."""
         if state.keys() != self.state_dict().keys():
             expected = sorted(self.state_dict())
             raise ArgumentError(f"`state` must have the keys {expected}; got {sorted(state)}.")
-        if self._control is not None:
+        if self.rho is not None:
             if state["gamma"] is not None:
                 check_penalty(state["gamma"])
-            self._control.gamma = state["gamma"]
+            self._gamma = state["gamma"]
 
     def __repr__(self) -> str:
-        level = f"gamma={self.gamma}" if self._control is None else f"rho={self.rho}, gamma now {self.gamma}"
+        level = f"gamma={self.gamma}" if self.rho is None else f"rho={self.rho}, gamma now {self.gamma}"
         return f"WRM({level}, cost={self.cost}, domain={self.domain}, maximizer={self.maximizer})"
 
     @property
@@ -266,52 +216,68 @@ class WRM(Method):
             check_label_cost(targets, self.label_cost)
         if curvature_bound is not None:
             number = isinstance(curvature_bound, int | float) and not isinstance(curvature_bound, bool)
-            finite = number and abs(curvature_bound) < torch.inf  # NaN compares false
-            require(finite, "curvature_bound", "be a finite number", curvature_bound)
+            valid = number and abs(curvature_bound) < torch.inf  # NaN compares false
+            require(valid, "curvature_bound", "be a finite number", curvature_bound)
         with torch.inference_mode(False), torch.no_grad(), loss_eval_mode(loss):
             origin = differentiable(inputs).detach()
-            objective = Objective(
-                loss=loss,
-                origin=origin,
-                targets=None if targets is None else targets.detach().clone(),
-                gamma=torch.ones(len(origin), dtype=origin.dtype, device=origin.device),
-                cost=self.cost,
-                domain=self.domain,
-                curvature_bound=curvature_bound,
-            )
-            if self._control is not None and self._control.gamma is None:
+            labels = None if targets is None else targets.detach().clone()
+            unit = torch.ones(len(origin), dtype=origin.dtype, device=origin.device)
+            objective = Objective(loss, origin, labels, unit, self.cost, self.domain, curvature_bound)
+            if self._gamma is None:
                 if not self.training:
                     raise ArgumentError(
                         "`gamma` is not known yet: solve a batch in train() mode, or load a state."
                     )
-                self._control.start(objective, weights)
-            gamma = self.gamma
-            assert gamma is not None
-            objective = replace(objective, gamma=penalties(gamma, origin))
+                self._start(objective, weights)
+            assert self._gamma is not None
+            objective = replace(objective, gamma=penalties(self._gamma, origin))
             solution = self.maximizer.maximize(objective, callback)
             if self.label_cost is not None:
                 solution = self._over_labels(objective, solution, self.label_cost)
-        if self._control is not None and self.training:
-            self._control.update(solution, weights)
+        if self.rho is not None and self.training:
+            finite = torch.isfinite(solution.value) & torch.isfinite(solution.transport_cost)
+            mean = _mean(solution.transport_cost, finite, weights)
+            if mean is not None:
+                excess = min(mean / self.rho - 1, 1.0)
+                self._gamma = max(float(self._gamma) * math.exp(_RATE * excess), self.gamma_min)
         return solution
+
+    def _start(self, objective: Objective, weights: Tensor | None) -> None:
+        """Set γ to its value for a linear loss, for one gradient per sample.
+
+        A linear loss moves a point by δ/γ, δ its move at γ = 1, at a cost of c(δ)/γ².
+        """
+        linear = replace(objective, domain=Unbounded()).evaluate(objective.origin)
+        cost = objective.cost.value(linear.target, objective.origin)
+        mean = _mean(cost, linear.finite & torch.isfinite(cost), weights)
+        assert self.rho is not None
+        guess = math.sqrt(mean / self.rho) if mean is not None and mean > 0 else 1.0
+        self._gamma = max(guess, self.gamma_min)
 
     def _over_labels(
         self, objective: Objective, solution: InnerSolution, label_cost: LabelCost
     ) -> InnerSolution:
         """Return the maximum over labels of φ_γ(x₀, y) − γ·price·1{y ≠ y₀}."""
-        given = objective.targets
-        assert given is not None  # check_label_cost refuses the rest
-        classes, price = label_cost.classes, label_cost.price
-        for places in range(1, classes):
-            moved = replace(objective, targets=(given + places) % classes)
-            other = self.maximizer.maximize(moved)
-            priced = replace(
-                other,
-                value=other.value - objective.gamma * price,
-                transport_cost=other.transport_cost + price,
-            )
-            solution = solution.better(priced)
+        assert objective.targets is not None  # check_label_cost refuses the rest
+        for shift in range(1, label_cost.classes):
+            labels = (objective.targets + shift) % label_cost.classes
+            other = self.maximizer.maximize(replace(objective, targets=labels))
+            value = other.value - objective.gamma * label_cost.price
+            moved = replace(other, value=value, transport_cost=other.transport_cost + label_cost.price)
+            solution = solution.better(moved)
         return solution
+
+
+def _mean(values: Tensor, valid: Tensor, weights: Tensor | None) -> float | None:
+    """Return the mean of the valid values over all processes; None if there is none."""
+    valid_here = valid.cpu()
+    share = valid_here.double() if weights is None else valid_here * weights.cpu().double()
+    sums = (torch.where(valid_here, values.cpu().double(), 0.0) * share).sum()
+    total = torch.stack([sums, share.sum()])
+    if distributed.is_available() and distributed.is_initialized():
+        total = total.to(values.device)  # processes share devices that have float64: MPS has one only
+        distributed.all_reduce(total)
+    return float(total[0] / total[1]) if total[1] > 0 else None
 
 
 def robust_surrogate(

@@ -26,7 +26,7 @@ from torch import Tensor
 from certus.costs import Cost
 from certus.data import Samples
 from certus.errors import ArgumentError
-from certus.inner.methods import Penalty
+from certus.inner import WRM
 from certus.losses import ModelLoss
 from certus.training.loaders import Feed
 from certus.training.metrics import Sums
@@ -70,7 +70,7 @@ class Robustness:
 
 
 def measure_robustness(
-    method: Penalty, loss: ModelLoss, data: Samples | Feed, batch_size: int, fabric: Fabric
+    method: WRM, loss: ModelLoss, data: Samples | Feed, batch_size: int, fabric: Fabric
 ) -> Robustness:
     """Measure ρ̂ and φ in one precise pass over the data at the present θ and γ, shared among processes."""
     assert isinstance(method.gamma, float | int)
@@ -93,7 +93,7 @@ def _portions(data: Samples | Feed, batch_size: int, fabric: Fabric) -> Iterator
 
 
 def calibrate(
-    method: Penalty, loss: ModelLoss, data: Samples | Feed, batch_size: int, fabric: Fabric
+    method: WRM, loss: ModelLoss, data: Samples | Feed, batch_size: int, fabric: Fabric
 ) -> Robustness:
     """Set γ so that ρ̂ is within 5% of the wanted ρ at the present θ, or to its floor.
 
@@ -107,7 +107,7 @@ def calibrate(
 
 
 def _search(
-    method: Penalty, loss: ModelLoss, data: Samples | Feed, batch_size: int, fabric: Fabric
+    method: WRM, loss: ModelLoss, data: Samples | Feed, batch_size: int, fabric: Fabric
 ) -> Robustness:
     """Search log γ by secants against log ρ̂, inside the bracket of earlier trials."""
     rho = method.rho

@@ -45,8 +45,8 @@ from certus.bounds.validation import validate
 from certus.costs import Cost, SquaredL2
 from certus.data import Samples
 from certus.errors import ArgumentError, UnsupportedError, require, require_number
-from certus.inner import largest_curvature
-from certus.inner.methods import Method, Penalty
+from certus.inner import WRM, largest_curvature
+from certus.inner.methods import Method
 from certus.layers import LogCosh, SmoothAbs
 from certus.losses import Criterion, CrossEntropy, ModelLoss
 
@@ -410,9 +410,7 @@ class CertifiedProjection:
         samples: at which the final bound is compared with the curvature of the loss.
     """
 
-    def __init__(
-        self, theta: CertifiedSet, model: nn.Module, penalty: Penalty | None, samples: Samples
-    ) -> None:
+    def __init__(self, theta: CertifiedSet, model: nn.Module, penalty: WRM | None, samples: Samples) -> None:
         self._theta, self._model, self._penalty = theta, model, penalty
         self._samples = samples[:: max(1, len(samples) // _SAMPLES)]
         self(model)

@@ -48,15 +48,14 @@ def training_noise(noise: float | Noise | None, method: Method) -> Noise | None:
     if noise is None or noise == 0:
         return None
     penalty = method.penalty
-    chosen = noise
-    if not isinstance(chosen, Noise):
-        chosen = Noise(chosen, SquaredL2() if penalty is None else penalty.cost)
-    if method.compares is not None:
+    if not isinstance(noise, Noise):
+        noise = Noise(noise, SquaredL2() if penalty is None else penalty.cost)
+    if penalty is not None and penalty.maximizer.compares_values:
         raise UnsupportedError(
             f"`noise` needs an ascent with fixed steps, such as maximizer=certus.inner.PaperAscent(5); "
-            f"{method.compares} compares values, which fresh noise changes."
+            f"{type(penalty.maximizer).__name__} compares values, which fresh noise changes."
         )
-    return chosen
+    return noise
 
 
 def smoothed_concavity(sigma: float, criterion: Criterion, gamma: float, convexity: float) -> dict[str, Any]:
