@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from certus._eval_mode import loss_eval_mode
 from certus._tensor import differentiable
@@ -45,23 +45,19 @@ class Foolbox(Method):
     bounds: tuple[float, float]
 
     def __post_init__(self) -> None:
-        _check_bounds(self.bounds)
+        ordered = len(self.bounds) == 2 and -math.inf < self.bounds[0] < self.bounds[1] < math.inf
+        require(ordered, "bounds", "be two finite numbers in order", self.bounds)
         require(callable(self.attack), "attack", "be a foolbox attack", type(self.attack))
         if self.epsilon is not None:
             valid = isinstance(self.epsilon, (int, float)) and 0 <= self.epsilon < math.inf
             require(valid, "epsilon", "be finite and not negative, or None", self.epsilon)
 
     def __call__(self, loss: AnyLoss, inputs: Tensor, targets: Tensor | None = None, /) -> Tensor:
-        foolbox = _library("foolbox")
-        model = _model_of(loss)
-        check_batch(inputs, targets)
-        _check_range(inputs, *self.bounds)
-        labels = _labels(targets)
-        with _untouched(model):
-            inputs, labels = differentiable(inputs).detach(), differentiable(labels)
-            wrapped = foolbox.PyTorchModel(model, bounds=self.bounds, device=inputs.device)
-            moved = self.attack(wrapped, inputs, labels, epsilons=self.epsilon)[1]
-        return _checked(moved, inputs)
+        return _run("foolbox", self._attack, self.bounds, loss, inputs, targets)
+
+    def _attack(self, foolbox: ModuleType, model: nn.Module, inputs: Tensor, labels: Tensor) -> object:
+        wrapped = foolbox.PyTorchModel(model, bounds=self.bounds, device=inputs.device)
+        return self.attack(wrapped, inputs, labels, epsilons=self.epsilon)[1]
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,20 +77,47 @@ class Torchattacks(Method):
         require(callable(self.make) and not has_model, "make", rule, type(self.make))
 
     def __call__(self, loss: AnyLoss, inputs: Tensor, targets: Tensor | None = None, /) -> Tensor:
-        _library("torchattacks")
-        model = _model_of(loss)
-        check_batch(inputs, targets)
-        _check_range(inputs, 0.0, 1.0)
-        labels = _labels(targets)
-        with _untouched(model):
-            attack = self.make(model)
-            require(callable(attack), "make", "return an attack", type(attack))
-            moved = attack(differentiable(inputs).detach(), differentiable(labels))
-        return _checked(moved, inputs)
+        return _run("torchattacks", self._attack, (0.0, 1.0), loss, inputs, targets)
+
+    def _attack(self, _: ModuleType, model: nn.Module, inputs: Tensor, labels: Tensor) -> object:
+        attack = self.make(model)
+        require(callable(attack), "make", "return an attack", type(attack))
+        return attack(inputs, labels)
+
+
+def _run(
+    library: str,
+    attack: Callable[[ModuleType, nn.Module, Tensor, Tensor], object],
+    bounds: tuple[float, float],
+    loss: AnyLoss,
+    inputs: Tensor,
+    targets: Tensor | None,
+) -> Tensor:
+    """Return ``attack(module, model, inputs, labels)`` for inputs within the bounds, checked and detached."""
+    try:
+        module = import_module(library)
+    except ImportError:
+        raise UnsupportedError(f"{library} is not installed: {_INSTALL[library]}.") from None
+    if not isinstance(loss, ModelLoss):
+        raise ArgumentError(f"`loss` must be a ModelLoss, whose model is attacked; got {type(loss)}.")
+    check_batch(inputs, targets)
+    low, high = bounds
+    inside = bool(((inputs >= low) & (inputs <= high)).all())  # NaN compares false
+    values = f"values from {float(inputs.min()):g} to {float(inputs.max()):g}"
+    require(inside, "inputs", f"lie between {low:g} and {high:g} for this attack", values)
+    if targets is None or targets.dtype != torch.long:
+        dtype = None if targets is None else targets.dtype
+        raise ArgumentError(f"`targets` must be int64 labels for other libraries' attacks; got {dtype}.")
+    with _untouched(loss.model):
+        moved = attack(module, loss.model, differentiable(inputs).detach(), differentiable(targets))
+    if not isinstance(moved, Tensor) or moved.shape != inputs.shape:
+        kind = tuple(moved.shape) if isinstance(moved, Tensor) else type(moved)
+        raise ArgumentError(f"`attack` must return inputs of shape {tuple(inputs.shape)}; got {kind}.")
+    return moved.detach()
 
 
 @contextmanager
-def _untouched(model: torch.nn.Module) -> Iterator[None]:
+def _untouched(model: nn.Module) -> Iterator[None]:
     """Run a library's code with the model in eval mode and its weights frozen, then restore both.
 
     Some libraries call ``backward()``, which would add to the gradients that a training step is about to use.
@@ -108,41 +131,3 @@ def _untouched(model: torch.nn.Module) -> Iterator[None]:
     finally:
         for weight in frozen:
             weight.requires_grad_()
-
-
-def _library(name: str) -> ModuleType:
-    try:
-        return import_module(name)
-    except ImportError:
-        raise UnsupportedError(f"{name} is not installed: {_INSTALL[name]}.") from None
-
-
-def _model_of(loss: AnyLoss) -> torch.nn.Module:
-    if not isinstance(loss, ModelLoss):
-        raise ArgumentError(f"`loss` must be a ModelLoss, whose model is attacked; got {type(loss)}.")
-    return loss.model
-
-
-def _labels(targets: Tensor | None) -> Tensor:
-    if targets is None or targets.dtype != torch.long:
-        kind = None if targets is None else targets.dtype
-        raise ArgumentError(f"`targets` must be int64 labels for other libraries' attacks; got {kind}.")
-    return targets
-
-
-def _check_bounds(bounds: tuple[float, float]) -> None:
-    valid = len(bounds) == 2 and -math.inf < bounds[0] < bounds[1] < math.inf
-    require(valid, "bounds", "be two finite numbers in order", bounds)
-
-
-def _check_range(inputs: Tensor, low: float, high: float) -> None:
-    inside = bool(((inputs >= low) & (inputs <= high)).all())  # NaN compares false
-    values = f"values from {float(inputs.min()):g} to {float(inputs.max()):g}"
-    require(inside, "inputs", f"lie between {low:g} and {high:g} for this attack", values)
-
-
-def _checked(moved: object, inputs: Tensor) -> Tensor:
-    if not isinstance(moved, Tensor) or moved.shape != inputs.shape:
-        kind = tuple(moved.shape) if isinstance(moved, Tensor) else type(moved)
-        raise ArgumentError(f"`attack` must return inputs of shape {tuple(inputs.shape)}; got {kind}.")
-    return moved.detach()

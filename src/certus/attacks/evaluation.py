@@ -23,7 +23,7 @@ from certus._defaults import ATTACK_STEPS
 from certus._eval_mode import loss_eval_mode
 from certus._names import GRADIENT_ATTACKS, NORMS, PAPER_NAMES
 from certus._validation import check_batch
-from certus.attacks.projected_gradient_descent import BIM, FGSM, PGD, default_step
+from certus.attacks.projected_gradient_descent import FGSM, GradientAttack, default_step
 from certus.attacks.projections import check_norm
 from certus.costs import Cost, SquaredL2
 from certus.costs.masked import masked_to
@@ -33,15 +33,7 @@ from certus.errors import ArgumentError, LossError, format_samples, require, req
 from certus.evidence import Evidence
 from certus.inner import WRM, default_maximizer
 from certus.inner.methods import ERM, Method, MethodLike, as_method
-from certus.losses import (
-    AnyLoss,
-    Criterion,
-    ModelLoss,
-    as_criterion,
-    evaluate_loss,
-    is_labelled,
-    predicted,
-)
+from certus.losses import AnyLoss, Criterion, ModelLoss, as_criterion, evaluate_loss, is_labelled, predicted
 from certus.norms import L2, SUP, Lp
 
 
@@ -95,10 +87,9 @@ class Evaluation:
         return float((self.l2.cpu().double() ** 2).mean())
 
     def __repr__(self) -> str:
-        quantities = {"error": self.error, "loss": self.loss}
         intervals = [
             f"{name}={each.value:.4g} [{each.low:.4g}, {each.high:.4g}]"
-            for name, each in quantities.items()
+            for name, each in (("error", self.error), ("loss", self.loss))
             if each
         ]
         return f"Evaluation({', '.join(intervals)}, samples={len(self.losses)}, confidence={self.confidence})"
@@ -154,9 +145,10 @@ def evaluate(
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         for first in range(0, len(data), batch_size):
-            inputs, targets = (
-                _placed(part[first : first + batch_size], weight) for part in (data.inputs, data.targets)
-            )
+            inputs, targets = (part[first : first + batch_size] for part in (data.inputs, data.targets))
+            if weight is not None:
+                inputs = inputs.to(weight.device, weight.dtype)
+                targets = targets.to(weight.device, weight.dtype if targets.is_floating_point() else None)
             moved = attack(loss, inputs, targets)
             if data.encoding is not None and not data.encoding.plain:
                 moved = data.encoding.with_numbers(moved, inputs)
@@ -176,18 +168,6 @@ def evaluate(
                 progress(len(inputs))
     losses, errors, l2, sup = (torch.cat(column) for column in zip(*parts, strict=True))
     return Evaluation(losses, errors if labelled else None, l2, sup, confidence)
-
-
-def _placed(values: Tensor, weight: Tensor | None) -> Tensor:
-    """Return values on the device of a weight, floating-point numbers in its precision."""
-    if weight is None:
-        return values
-    return values.to(weight.device, weight.dtype if values.is_floating_point() else None)
-
-
-def check_model_loss(loss: object) -> None:
-    """Raise ``ArgumentError`` unless the loss has a model, whose errors are counted."""
-    require(isinstance(loss, ModelLoss), "loss", "be a ModelLoss, whose model is attacked", type(loss))
 
 
 def worst_of(evaluations: Sequence[Evaluation]) -> Evaluation:
@@ -223,12 +203,8 @@ def wilson(count: int, total: int, confidence: float = 0.95) -> Interval:
     from scipy.stats import binomtest  # inside: slow to import
 
     interval = binomtest(count, total).proportion_ci(confidence, method="wilson")
-    # SciPy's ends differ from 0 and 1 by rounding.
-    return Interval(
-        count / total,
-        0.0 if count == 0 else float(interval.low),
-        1.0 if count == total else float(interval.high),
-    )
+    low = 0.0 if count == 0 else float(interval.low)  # SciPy's ends differ from 0 and 1 by rounding
+    return Interval(count / total, low, 1.0 if count == total else float(interval.high))
 
 
 def normal_interval(values: Tensor, confidence: float = 0.95) -> Interval:
@@ -238,13 +214,8 @@ def normal_interval(values: Tensor, confidence: float = 0.95) -> Interval:
     values = values.cpu().double()
     mean = float(values.mean())
     spread = float(values.std()) if len(values) > 1 else math.inf
-    half = _normal_quantile(confidence) * spread / math.sqrt(len(values))
+    half = float(ndtri((1 + confidence) / 2)) * spread / math.sqrt(len(values))
     return Interval(mean, mean - half, mean + half)
-
-
-def _normal_quantile(confidence: float) -> float:
-    """Return the z of a two-sided normal interval."""
-    return float(ndtri((1 + confidence) / 2))
 
 
 @dataclass(frozen=True)
@@ -269,18 +240,13 @@ def paired_differences(one: Evaluation, other: Evaluation, confidence: float = 0
     if one.errors is None or other.errors is None:
         changes = one.losses.cpu().double() - other.losses.cpu().double()
         return Difference("loss", **asdict(normal_interval(changes, confidence)))
-    return Difference("error", **asdict(_paired_shares(one.errors, other.errors, confidence)))
-
-
-def _paired_shares(one: Tensor, other: Tensor, confidence: float) -> Interval:
-    """Return the difference of two proportions of the same samples, (n,) bool each."""
     require(0 < confidence < 1, "confidence", "lie between 0 and 1", confidence)
-    only_one, only_other = int((one & ~other).sum()), int((other & ~one).sum())
-    count = len(one) + 2
-    centre = (only_one - only_other) / count
+    only_one, only_other = int((one.errors & ~other.errors).sum()), int((other.errors & ~one.errors).sum())
+    change, count = only_one - only_other, len(one.errors) + 2
+    centre = change / count
     spread = math.sqrt((only_one + only_other + 1) / count - centre**2)
-    half = _normal_quantile(confidence) * spread / math.sqrt(count)
-    return Interval((only_one - only_other) / len(one), max(-1.0, centre - half), min(1.0, centre + half))
+    half = float(ndtri((1 + confidence) / 2)) * spread / math.sqrt(count)
+    return Difference("error", change / len(one.errors), max(-1.0, centre - half), min(1.0, centre + half))
 
 
 def fair_epsilon(wrm: WRM, loss: AnyLoss, data: Samples, norm: float, batch_size: int = 256) -> float:
@@ -363,9 +329,9 @@ class Trial:
                 raise ArgumentError("`gamma` must be given for the attack wrm; got None.")
             return
         if self.epsilon is None or self.norm is None:
+            values = f"{self.epsilon} and {self.norm}"
             raise ArgumentError(
-                f"`epsilon` and `norm` must be given for the attack {self.attack}; "
-                f"got {self.epsilon} and {self.norm}."
+                f"`epsilon` and `norm` must be given for the attack {self.attack}; got {values}."
             )
         require(0 <= self.epsilon < math.inf, "epsilon", "be finite and not negative", self.epsilon)
         check_norm(self.norm)
@@ -403,9 +369,8 @@ class Trial:
             moving = cost if free is None else masked_to(cost, free)
             if moving is None:
                 return ERM()
-            cost = moving
-            careful = default_maximizer(cost, where, tolerance=1e-3, max_gradients=30)
-            return WRM(self.gamma, cost=cost, domain=where, maximizer=careful)
+            careful = default_maximizer(moving, where, tolerance=1e-3, max_gradients=30)
+            return WRM(self.gamma, cost=moving, domain=where, maximizer=careful)
         require(self.attack in ATTACKS, "attack", f"be one of {', '.join(ATTACKS)}", repr(self.attack))
         assert self.epsilon is not None
         assert self.norm is not None
@@ -413,17 +378,10 @@ class Trial:
             return ERM()
         if self.attack == "fgsm":
             return FGSM(self.epsilon, self.norm, domain=where, free=free)
-        steps, step = self.steps, self.step_size
-        if self.attack == "bim":
-            return BIM(self.epsilon, self.norm, steps=steps, step_size=step, domain=where, free=free)
-        return PGD(
-            self.epsilon,
-            self.norm,
-            steps=steps,
-            step_size=step,
-            domain=where,
-            restarts=self.restarts,
-            free=free,
+        random_start = self.attack == "pgd"
+        step, restarts = self.step_size, self.restarts
+        return GradientAttack(
+            self.epsilon, self.norm, self.steps, step, where, random_start, restarts, free=free
         )
 
 
@@ -445,19 +403,13 @@ def sweep(
     done: list[tuple[Trial, Evaluation]] = []
     where, price = domain or Unbounded(), cost or SquaredL2()
     free = None if data.encoding is None else data.encoding.attackable
+    shared: dict[tuple[Any, ...], list[tuple[Trial, Evaluation]]] = {}
     for trial in trials:
         attack = trial.method(where, price, free)
-        done.append(
-            (
-                trial,
-                evaluate(loss.model, data, attack, criterion=loss.criterion, seed=seed, progress=progress),
-            )
-        )
-    shared: dict[tuple[Any, ...], list[tuple[Trial, Evaluation]]] = {}
-    for trial, evaluation in done:
+        result = evaluate(loss.model, data, attack, criterion=loss.criterion, seed=seed, progress=progress)
+        done.append((trial, result))
         if trial.attack != "wrm":
-            key = (trial.norm, trial.epsilon, trial.clipped)
-            shared.setdefault(key, []).append((trial, evaluation))
+            shared.setdefault((trial.norm, trial.epsilon, trial.clipped), []).append((trial, result))
     for group in shared.values():
         if len(group) > 1:
             strongest = max((trial for trial, _ in group), key=lambda trial: (trial.steps, trial.restarts))

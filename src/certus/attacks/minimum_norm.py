@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
@@ -18,7 +18,6 @@ from torch import Tensor
 from certus._eval_mode import loss_eval_mode
 from certus._tensor import per_sample
 from certus._validation import check_batch, check_domain, check_geometry
-from certus.attacks.evaluation import check_model_loss
 from certus.attacks.projected_gradient_descent import GradientAttack
 from certus.costs import Cost, SquaredL2
 from certus.domains import Domain, Unbounded
@@ -71,7 +70,7 @@ class MinimumNormResult:
 
 
 @dataclass(frozen=True)
-class LargestPenalty:
+class LargestPenalty(MinimumNormResult):
     """Largest γ_adv of each sample at which WRM as an attack causes an error.
 
     Attributes:
@@ -80,9 +79,6 @@ class LargestPenalty:
             error was found.
     """
 
-    inputs: Tensor
-    distance: Tensor
-    success: Tensor
     gamma: Tensor
 
 
@@ -116,7 +112,7 @@ def minimum_norm_attack(
         free: the coordinates that may move; see ``GradientAttack``.
     """
     require_count("rounds", rounds)
-    GradientAttack(0.0, norm, steps, domain=domain, random_start=random_start, restarts=restarts)  # checks
+    attack = GradientAttack(0.0, norm, steps, None, domain, random_start, restarts, free=free)
     _check(loss, inputs, targets)
     check_domain(inputs, domain)
     length = Lp(norm)
@@ -125,7 +121,7 @@ def minimum_norm_attack(
         largest = min(longest, torch.finfo(inputs.dtype).max / 4)
     require(0 < largest < math.inf, "largest", "be positive and finite", largest)
     margin = ModelLoss(loss.model, Margin())
-    wrong = _errs(loss, inputs, targets)
+    wrong = _misclassified(loss, inputs, targets)
     best, distance = inputs.detach().clone(), torch.where(wrong, 0.0, torch.inf).to(inputs.dtype)
     low, high = torch.zeros_like(distance), torch.full_like(distance, largest)
     with torch.random.fork_rng():
@@ -134,29 +130,21 @@ def minimum_norm_attack(
             bracketed = torch.isfinite(distance)
             # Until an error is found there is nothing to bisect. A long way may lead past all errors, so
             # shorter ones are tried too.
-            open_ = bracketed & (distance > low) if turn >= _TRIES else ~bracketed | (distance > low)
-            if not open_.any():
+            active = bracketed & (distance > low) if turn >= _TRIES else ~bracketed | (distance > low)
+            if not active.any():
                 break
-            radius = torch.where(bracketed, (low + high) / 2, largest / 4**turn)[open_]
-            attack = GradientAttack(
-                radius,
-                norm,
-                steps,
-                domain=domain,
-                random_start=random_start,
-                restarts=restarts,
-                free=free,
-            )
-            origin, labels = inputs[open_], targets[open_]
-            moved = shorten(partial(_errs, margin, targets=labels), origin, attack(margin, origin, labels))
-            success = _errs(loss, moved, labels)
+            radius = torch.where(bracketed, (low + high) / 2, largest / 4**turn)[active]
+            origin, labels = inputs[active], targets[active]
+            moved = replace(attack, epsilon=radius)(margin, origin, labels)
+            moved = shorten(partial(_misclassified, margin, targets=labels), origin, moved)
+            success = _misclassified(loss, moved, labels)
             reached = length(moved - origin)
-            better = success & (reached < distance[open_])
-            places = open_.nonzero().flatten()
+            better = success & (reached < distance[active])
+            places = active.nonzero().flatten()
             best[places[better]] = moved[better]
             distance[places[better]] = reached[better]
             high[places[success]] = torch.minimum(reached, radius)[success]
-            failed = ~success & bracketed[open_]
+            failed = ~success & bracketed[active]
             low[places[failed]] = radius[failed]
     return MinimumNormResult(best, distance, torch.isfinite(distance))
 
@@ -184,22 +172,22 @@ def largest_penalty(
     _check(loss, inputs, targets)
     check_geometry(inputs, cost, domain)
     maximizer = maximizer or default_maximizer(cost, domain, tolerance=1e-3, max_gradients=20)
-    wrong = _errs(loss, inputs, targets)
+    wrong = _misclassified(loss, inputs, targets)
     low = torch.full((len(inputs),), math.log(smallest), dtype=inputs.dtype, device=inputs.device)
     high = torch.full_like(low, math.log(largest))
     best, success = inputs.detach().clone(), wrong.clone()
     gamma = torch.where(wrong, torch.inf, 0.0).to(inputs.dtype)
     for turn in range(rounds + 1):
         trial = low if turn == 0 else (low + high) / 2
-        open_ = ~wrong if turn == 0 else success & ~wrong
-        if not open_.any():
+        active = ~wrong if turn == 0 else success & ~wrong
+        if not active.any():
             break
-        wrm = WRM(trial[open_].exp(), cost=cost, domain=domain, maximizer=maximizer)
-        moved = wrm.solve(loss, inputs[open_], targets[open_]).inputs
-        errs = _errs(loss, moved, targets[open_])
-        places = open_.nonzero().flatten()
-        hit, miss = places[errs], places[~errs]
-        best[hit], gamma[hit], success[hit] = moved[errs], trial[hit].exp(), True
+        wrm = WRM(trial[active].exp(), cost=cost, domain=domain, maximizer=maximizer)
+        moved = wrm.solve(loss, inputs[active], targets[active]).inputs
+        is_error = _misclassified(loss, moved, targets[active])
+        places = active.nonzero().flatten()
+        hit, miss = places[is_error], places[~is_error]
+        best[hit], gamma[hit], success[hit] = moved[is_error], trial[hit].exp(), True
         low[hit], high[miss] = trial[hit], trial[miss]
     distance = torch.where(success, cost.norm(best - inputs), torch.inf)
     return LargestPenalty(best, distance, success, gamma)
@@ -207,24 +195,24 @@ def largest_penalty(
 
 def _check(loss: ModelLoss, inputs: Tensor, targets: Tensor) -> None:
     """Check the arguments even if every sample is misclassified as it is."""
-    check_model_loss(loss)
+    require(isinstance(loss, ModelLoss), "loss", "be a ModelLoss, whose model is attacked", type(loss))
     check_batch(inputs, targets)
     labels = isinstance(targets, Tensor) and targets.dtype == torch.long and targets.dim() == 1
     kind = getattr(targets, "dtype", None)
     require(labels, "targets", "be (batch,) int64 labels, for errors to be counted", kind)
 
 
-def _errs(loss: ModelLoss, inputs: Tensor, targets: Tensor) -> Tensor:
+def _misclassified(loss: ModelLoss, inputs: Tensor, targets: Tensor) -> Tensor:
     """Return (batch,) whether the model misclassifies; outputs that are not finite count as no error."""
     with torch.no_grad(), loss_eval_mode(loss):
         outputs = loss.outputs(inputs)
     return (predicted(outputs) != targets) & torch.isfinite(outputs).flatten(1).all(1)
 
 
-def shorten(errs: Callable[[Tensor], Tensor], inputs: Tensor, moved: Tensor) -> Tensor:
+def shorten(is_error: Callable[[Tensor], Tensor], inputs: Tensor, moved: Tensor) -> Tensor:
     """Move back along the straight line as far as the error lasts; points without an error stay.
 
-    ``errs`` says which of (batch, …) points are errors. Domains are convex: what lies between is in them.
+    ``is_error`` says which of (batch, …) points are errors. Domains are convex: what lies between is in them.
     """
     move, nearest = moved - inputs, moved
     low = torch.zeros(len(inputs), dtype=inputs.dtype, device=inputs.device)
@@ -232,7 +220,7 @@ def shorten(errs: Callable[[Tensor], Tensor], inputs: Tensor, moved: Tensor) -> 
     for _ in range(8):
         middle = (low + high) / 2
         between = inputs + per_sample(middle, move) * move
-        still = errs(between)
+        still = is_error(between)
         nearest = torch.where(per_sample(still, between), between, nearest)
         low, high = torch.where(still, low, middle), torch.where(still, middle, high)
     return nearest

@@ -8,7 +8,7 @@ The paper prints the ball around the *present* point; what everyone means, and t
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -115,7 +115,7 @@ class GradientAttack(Method):
 
     def _keep(self, point: Tensor, origin: Tensor, radius: Tensor) -> Tensor:
         """Project onto the ball, then onto Z, which cannot lead out of the ball since x₀ is in Z."""
-        return self.domain.project(balls.retract(point, origin, radius, self.norm))
+        return self.domain.project(balls.project(point, origin, radius, self.norm))
 
     def _freed(self, moves: Tensor) -> Tensor:
         return moves if self.free is None else torch.where(self.free.to(moves.device), moves, 0)
@@ -150,54 +150,50 @@ def default_step(epsilon: float, steps: int) -> float:
     return _STEP * epsilon / steps
 
 
+@dataclass(frozen=True, eq=False)
 class FGSM(GradientAttack):
-    """Fast gradient sign method (eqn:fgsm; the paper's FGM): one step of length ε from the input itself."""
+    """Fast gradient sign method (eqn:fgsm; the paper's FGM): one step of length ε from the input itself.
 
-    def __init__(
-        self,
-        epsilon: float | Tensor,
-        norm: float = math.inf,
-        *,
-        domain: Domain = _EVERYWHERE,
-        targeted: bool = False,
-        free: Tensor | None = None,
-    ) -> None:
-        super().__init__(epsilon, norm, 1, epsilon, domain, targeted=targeted, free=free)
+    Args:
+        epsilon, norm: radius ε of the ball, and its p.
+        domain, targeted, free: as in ``GradientAttack``.
+    """
+
+    steps: int = field(default=1, init=False)
+    step_size: float | Tensor | None = field(default=None, init=False)
+    random_start: bool = field(default=False, init=False)
+    restarts: int = field(default=1, init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "step_size", self.epsilon)
+        super().__post_init__()
 
 
+@dataclass(frozen=True, eq=False)
 class BIM(GradientAttack):
-    """Basic iterative method (the paper's IFGM): shorter steps from the input itself, kept in the ball."""
+    """Basic iterative method (the paper's IFGM): shorter steps from the input itself, kept in the ball.
 
-    def __init__(
-        self,
-        epsilon: float | Tensor,
-        norm: float = math.inf,
-        *,
-        steps: int = ATTACK_STEPS,
-        step_size: float | Tensor | None = None,
-        domain: Domain = _EVERYWHERE,
-        targeted: bool = False,
-        free: Tensor | None = None,
-    ) -> None:
-        super().__init__(epsilon, norm, steps, step_size, domain, targeted=targeted, free=free)
+    Args:
+        epsilon, norm: radius ε of the ball, and its p.
+        steps, step_size: number and length of the steps; 2.5·ε/steps when None.
+        domain, targeted, free: as in ``GradientAttack``.
+    """
+
+    random_start: bool = field(default=False, init=False)
+    restarts: int = field(default=1, init=False)
 
 
+@dataclass(frozen=True, eq=False)
 class PGD(GradientAttack):
-    """Projected gradient descent (eqn:madry; the paper's PGM): BIM from a random point of the ball."""
+    """Projected gradient descent (eqn:madry; the paper's PGM): BIM from a random point of the ball.
 
-    def __init__(
-        self,
-        epsilon: float | Tensor,
-        norm: float = math.inf,
-        *,
-        steps: int = ATTACK_STEPS,
-        step_size: float | Tensor | None = None,
-        domain: Domain = _EVERYWHERE,
-        restarts: int = 1,
-        targeted: bool = False,
-        free: Tensor | None = None,
-    ) -> None:
-        super().__init__(epsilon, norm, steps, step_size, domain, True, restarts, targeted, free)
+    Args:
+        epsilon, norm, steps, step_size: as in ``BIM``.
+        restarts: runs from random points; of each sample the one with the largest loss is kept.
+        domain, targeted, free: as in ``GradientAttack``.
+    """
+
+    random_start: bool = field(default=True, init=False)
 
 
 FGM, IFGM, PGM = FGSM, BIM, PGD

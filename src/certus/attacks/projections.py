@@ -1,7 +1,5 @@
-"""The Lp balls that attacks move in: steepest directions, exact projections, uniform draws, for p = 1, 2, ∞.
-
-A ball is {δ : ‖δ‖_p ≤ ε}, with one radius for each sample. These functions of p are all in which the attacks
-of different norms differ (eqn:fgsm, eqn:madry).
+"""Lp balls {δ : ‖δ‖_p ≤ ε} with one radius per sample, p = 1, 2, ∞: steepest directions, exact projections
+and uniform draws. Attacks of different norms differ in these functions alone (eqn:fgsm, eqn:madry).
 """
 
 from __future__ import annotations
@@ -55,26 +53,19 @@ def steepest_step(point: Tensor, slope: Tensor, length: Tensor, p: float) -> Ten
     return torch.addcmul(point, per_sample(length, point), steepest(slope, p))
 
 
-def project(offset: Tensor, radius: Tensor, p: float) -> Tensor:
-    """Return the nearest point of the ball, in L2. Shapes (batch, …) and (batch,) → (batch, …).
+def project(point: Tensor, origin: Tensor, radius: Tensor, p: float) -> Tensor:
+    """Return the nearest point, in L2, of the ball around ``origin``. Shapes (batch, …) → (batch, …).
 
-    >>> project(torch.tensor([[3.0, -4.0]]), torch.tensor([2.0]), 1.0)
+    >>> project(torch.tensor([[3.0, -4.0]]), torch.zeros(1, 2), torch.tensor([2.0]), 1.0)
     tensor([[ 0.5000, -1.5000]])
     """
-    if p == math.inf:
-        limit = per_sample(radius, offset)
-        return offset.maximum(-limit).minimum(limit)  # much faster than a clamp between tensors
-    if p == 2:
-        return offset * per_sample(_shrinkage(offset, radius), offset)
-    return _project_l1(offset.flatten(1), radius.unsqueeze(1)).reshape(offset.shape)
-
-
-def retract(point: Tensor, origin: Tensor, radius: Tensor, p: float) -> Tensor:
-    """Return the nearest point of the ball around ``origin``: origin + project(point − origin)."""
     offset = point - origin
     if p == 2:
         return torch.addcmul(origin, offset, per_sample(_shrinkage(offset, radius), offset), out=offset)
-    return project(offset, radius, p).add_(origin)
+    if p == math.inf:
+        limit = per_sample(radius, offset)
+        return offset.maximum(-limit).minimum(limit).add_(origin)  # much faster than a clamp between tensors
+    return _project_l1(offset.flatten(1), radius.unsqueeze(1)).reshape(offset.shape).add_(origin)
 
 
 def uniform(like: Tensor, radius: Tensor, p: float) -> Tensor:
