@@ -19,7 +19,7 @@ from certus.inner.methods import ERM, Method
 from certus.losses import SquaredError
 from certus.training import Robustness, RobustnessStatus, WeightBall, calibration, fit
 from certus.training._fit import DivergedError
-from certus.training.loaders import BatchOrder
+from certus.training.loaders import make_loader
 from certus.training.metrics import clean_metrics
 
 
@@ -49,10 +49,10 @@ def test_the_loop_equals_one_by_hand(method: Method) -> None:
     theirs = small()
     loss = ModelLoss(theirs)
     for epoch in range(2):
-        for _, index, _ in BatchOrder(200, 64, seed=5).epoch(epoch):
-            moved = method(loss, train.inputs[index], train.targets[index])
+        for _, batch, _ in make_loader(train, theirs, 64, seed=5).epoch(epoch):
+            moved = method(loss, batch.inputs, batch.targets)
             theirs.train()
-            value = nn.functional.cross_entropy(theirs(moved), train.targets[index])
+            value = nn.functional.cross_entropy(theirs(moved), batch.targets)
             theirs.zero_grad()
             value.backward()
             with torch.no_grad():
@@ -68,16 +68,21 @@ def test_the_loop_equals_one_by_hand(method: Method) -> None:
 
 
 def test_every_sample_once_per_epoch_whatever_the_processes() -> None:
+    numbers = Samples(torch.arange(100.0).unsqueeze(1), torch.zeros(100, dtype=torch.long))
+
+    def batches(epoch: int, size: int, rank: int = 0, processes: int = 1) -> list[Tensor]:
+        loader = make_loader(numbers, nn.Linear(1, 2), size, 7, rank=rank, processes=processes)
+        with torch.random.fork_rng():
+            return [batch.inputs.flatten() for _, batch, _ in loader.epoch(epoch)]
+
     for processes in (1, 3):
-        shares = [BatchOrder(100, 16, 7, rank, processes) for rank in range(processes)]
-        seen = torch.cat([index for share in shares for _, index, _ in share.epoch(2)])
+        shares = [batches(2, 16, rank, processes) for rank in range(processes)]
+        seen = torch.cat([batch for share in shares for batch in share])
         assert seen.sort().values.tolist() == list(range(100))
-        whole = [index.sort().values for _, index, _ in BatchOrder(100, 16, 7).epoch(2)]
-        for step, batch in enumerate(whole):
-            parts = torch.cat([list(share.epoch(2))[step][1] for share in shares])
-            assert torch.equal(parts.sort().values, batch)
-    first, second = (next(BatchOrder(100, 100, 7).epoch(epoch))[1] for epoch in (0, 1))
-    assert not torch.equal(first, second)
+        for step, batch in enumerate(batches(2, 16)):
+            parts = torch.cat([share[step] for share in shares])
+            assert torch.equal(parts.sort().values, batch.sort().values)
+    assert not torch.equal(batches(0, 100)[0], batches(1, 100)[0])
 
 
 def test_the_same_call_gives_the_same_weights() -> None:
@@ -260,7 +265,7 @@ def test_refused() -> None:
     with pytest.raises(certus.errors.ArgumentError, match="hold at least one sample"):
         fit(small(), DATA.train[:0])
     with pytest.raises(certus.errors.ArgumentError, match="give each of the 4 processes a share"):
-        BatchOrder(10, 4, 0, processes=4)
+        make_loader(DATA.train[:10], small(), 4, 0, processes=4)
     with pytest.raises(
         certus.errors.ArgumentError, match=r"int64 labels or floating-point numbers; got torch\.int32"
     ):

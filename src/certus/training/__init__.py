@@ -7,8 +7,14 @@ from certus.training.callbacks import MetricsLogger
 from certus.training.certified import CertifiedTraining
 from certus.training.convergence import ConvergenceConstants
 from certus.training.metrics import EpochMetrics
-from certus.training.optimizers import decay_groups, early_and_late
-from certus.training.projections import Projection, SpectralBall, WeightBall, WeightBox
+from certus.training.optimizers import (
+    Projection,
+    SpectralBall,
+    WeightBall,
+    WeightBox,
+    decay_groups,
+    early_and_late,
+)
 
 __all__ = [
     "Callback",

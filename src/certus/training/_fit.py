@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 import torch
@@ -42,18 +42,18 @@ from certus.losses import (
 from certus.smoothing.sampling import Noise
 from certus.training.calibration import Robustness, calibrate, measure_robustness
 from certus.training.certified import CertifiedTraining
-from certus.training.loaders import Feed, Indexed, in_memory, make_feed, mix
+from certus.training.loaders import BatchLoader, IndexedLoader, in_memory, make_loader, mix
 from certus.training.metrics import EpochMetrics, Sums, clean_metrics, right_or_wrong
 from certus.training.noise import NoisyLoss, fresh_noise, training_noise
 from certus.training.optimizers import (
     OptimizerLike,
+    Projection,
     SchedulerLike,
     make_optimizer,
     make_scheduler,
 )
-from certus.training.projections import Projection
 
-_FEW = 32  # samples that tell of their kind and shape, and at which certified training is checked
+_FEW = 32  # samples that show dtypes and shapes, and at which certified training is checked
 
 
 class DivergedError(CertusError):
@@ -198,61 +198,54 @@ def fit(
     given, bare = model, unwrapped(model)
     if any(isinstance(part, DataParallel | DistributedDataParallel) for part in model.modules()):
         model = bare
-    feed = make_feed(
-        data.train if isinstance(data, SplitDataset) else data,
-        bare,
-        batch_size,
-        seed,
-        rank=fabric.global_rank,
-        processes=fabric.world_size,
-        device=fabric.device,
-    )
-    held_out = None
-    if isinstance(data, SplitDataset):
-        held_out = in_memory(data.calibration, bare, fabric.device)
+    train: DataLike = data.train if isinstance(data, SplitDataset) else data
+    held_out = in_memory(data.calibration, bare, fabric.device) if isinstance(data, SplitDataset) else None
+    rank, processes = fabric.global_rank, fabric.world_size
+    loader = make_loader(train, bare, batch_size, seed, rank=rank, processes=processes, device=fabric.device)
     with torch.random.fork_rng():  # reading may draw
-        few = feed.some(_FEW)
+        few = loader.some(_FEW)
     if criterion is None:
         criterion = inferred_criterion(few.targets)
-    else:
-        criterion = as_criterion(criterion, _targets(data))
-    _check(bare, method, feed)
+    else:  # which may need all targets, if they are in memory
+        samples = as_samples(train)
+        criterion = as_criterion(criterion, samples.targets if isinstance(samples, Samples) else None)
+    _check(bare, method, loader)
     defaults = PLAIN if certified is None else CERTIFIED
     chosen = make_optimizer(optimizer, bare, weight_decay, defaults.learning_rate)
     cosine = defaults.schedule == "cosine" and optimizer is None
     state = TrainingState(bare, chosen, make_scheduler(scheduler, chosen, epochs if cosine else None), method)
     # Fabric would compile again what was compiled, which fails if that was before it was imported.
     wrapped, chosen = fabric.setup(model, chosen, _reapply_compile=False)
-    with (
-        torch.random.fork_rng(),
-        torch.no_grad(),
-        loss_eval_mode(bare),
-    ):  # fails if it cannot run
+    with torch.random.fork_rng(), torch.no_grad(), loss_eval_mode(bare):  # fails if it cannot run
         evaluate_loss(ModelLoss(wrapped, criterion), few.inputs, few.targets)
     theta = None
     if certified is not None:
         rule = "be None in certified training, which has its own"
         require(projection is None, "projection", rule, projection)
-        projection = theta = certified.projection(bare, method, criterion, few)
-        if fabric.world_size > 1 and any(isinstance(part, _BatchNorm) for part in model.modules()):
+        projection = theta = certified.projection(bare, method, criterion, few.inputs.shape[1:])
+        if processes > 1 and any(isinstance(part, _BatchNorm) for part in model.modules()):
             raise UnsupportedError(
                 "Certified training with batch normalisation runs in one process only: each process has its "
-                f"own statistics, and would scale its own weights; got {fabric.world_size} processes."
+                f"own statistics, and would scale its own weights; got {processes} processes."
             )
         state.prove = theta.prove
     # The ascent runs on the bare model: its passes are no business of a wrapper that synchronises gradients.
     loss, noisy = ModelLoss(model, criterion), training_noise(noise, method)
     seen = loss if noisy is None else NoisyLoss(model, criterion, noisy)
-    with _bars(progress, fabric) as bars:
-        hooks = [*(callbacks or []), *bars]
+    with ExitStack() as stack:
+        hooks = list(callbacks or [])
+        if progress is not False and rank == 0:
+            from certus.training.callbacks import ProgressBar  # which is a Callback
+
+            hooks.append(stack.enter_context(ProgressBar()))
         with torch.random.fork_rng():
             for hook in hooks:
-                hook.on_train_start(state, epochs, feed.steps)
+                hook.on_train_start(state, epochs, loader.steps)
             while state.epoch < epochs and not state.should_stop:
                 began = time.perf_counter() - state.seconds
                 model.train()
                 method.train()
-                for step, batch, whole in feed.epoch(state.epoch, first=state.step):
+                for step, batch, whole in loader.epoch(state.epoch, first=state.step):
                     inputs, targets, weights = batch.inputs, batch.targets, batch.weights
                     if augment is not None:
                         inputs = augment(inputs)
@@ -272,7 +265,7 @@ def fit(
                         )
                     # Averaging over processes, as a wrapper does, must give the mean over the whole batch.
                     summed = losses.sum() if weights is None else (losses * weights.to(losses)).sum()
-                    fabric.backward(summed * (fabric.world_size / whole))
+                    fabric.backward(summed * (processes / whole))
                     chosen.step()
                     chosen.zero_grad()
                     if projection is not None:
@@ -290,14 +283,14 @@ def fit(
                     hook.on_epoch_end(state)
         given.eval()
         method.train(False)
-        robustness, proof = None, None if theta is None else theta.settle()
+        robustness, proof = None, None if theta is None else theta.settle(few)
         if method.penalty is not None:
             for hook in hooks:
                 hook.on_measure_start()
             measure = measure_robustness if method.penalty.rho is None else calibrate
             with torch.random.fork_rng():
-                torch.manual_seed(mix(seed, epochs, 0, fabric.global_rank))
-                robustness = measure(method.penalty, seen, feed, feed.batch_size, fabric)
+                torch.manual_seed(mix(seed, epochs, 0, rank))
+                robustness = measure(method.penalty, seen, loader, loader.batch_size, fabric)
     return Fit(given, state.history, robustness, proof)
 
 
@@ -330,33 +323,15 @@ def one_device(model: nn.Module) -> Fabric:
     return Fabric(accelerator="cpu", devices=1) if wide and fabric.device.type == "mps" else fabric
 
 
-def _targets(data: SplitDataset | DataLike) -> Tensor | None:
-    """Return all training targets, if they are in memory."""
-    samples = as_samples(data.train if isinstance(data, SplitDataset) else data)
-    return samples.targets if isinstance(samples, Samples) else None
-
-
-@contextmanager
-def _bars(progress: bool | None, fabric: Fabric) -> Iterator[list[Callback]]:
-    """Yield a progress bar, in one of the processes, unless ``progress`` is False."""
-    if progress is False or fabric.global_rank != 0:
-        yield []
-        return
-    from certus.training.callbacks import ProgressBar  # which is a Callback
-
-    with ProgressBar() as bar:
-        yield [bar]
-
-
-def _check(model: nn.Module, method: Method, feed: Feed) -> None:
+def _check(model: nn.Module, method: Method, loader: BatchLoader) -> None:
     """Raise for problems that would otherwise end a long training."""
     if method.penalty is not None and isinstance(method.penalty.gamma, Tensor):
         raise ArgumentError("`gamma` must be one number to train with; got a tensor.")
     norms = [name for name, part in model.named_modules() if isinstance(part, _BatchNorm)]
-    if norms and isinstance(feed, Indexed) and feed.order.smallest_share == 1:
+    if norms and isinstance(loader, IndexedLoader) and loader.smallest_batch // loader.processes == 1:
         raise ArgumentError(
             f"`batch_size` must not leave a batch of one sample to `{norms[0]}`, which normalises over "
-            f"the batch; {feed.count} samples in batches of {feed.batch_size} do."
+            f"the batch; {loader.count} samples in batches of {loader.batch_size} do."
         )
 
 

@@ -15,7 +15,6 @@ differ everywhere, so the nearest other sample counts.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -28,7 +27,7 @@ from certus.data import Samples
 from certus.errors import ArgumentError
 from certus.inner import WRM
 from certus.losses import ModelLoss
-from certus.training.loaders import Feed
+from certus.training.loaders import BatchLoader
 from certus.training.metrics import Sums
 
 _CLOSE = 0.05  # share of ρ
@@ -70,30 +69,24 @@ class Robustness:
 
 
 def measure_robustness(
-    method: WRM, loss: ModelLoss, data: Samples | Feed, batch_size: int, fabric: Fabric
+    method: WRM, loss: ModelLoss, data: Samples | BatchLoader, batch_size: int, fabric: Fabric
 ) -> Robustness:
     """Measure ρ̂ and φ in one precise pass over the data at the present θ and γ, shared among processes."""
     assert isinstance(method.gamma, float | int)
     careful, sums = method.careful(), Sums()
-    for batch in _portions(data, batch_size, fabric):
+    if isinstance(data, Samples):
+        batches = data[fabric.global_rank :: fabric.world_size].batches(batch_size)
+    else:
+        batches = data.portions()
+    for batch in batches:
         measured = careful.perturb(loss, batch.inputs, batch.targets).measured
         names = {"rho_hat": "rho_running", "phi": "phi", "gradients": "gradients"}
         sums.add(batch.weights, **{name: measured[key] for name, key in names.items()})
     return Robustness(gamma=float(method.gamma), status=RobustnessStatus.FIXED, **sums.means(fabric))
 
 
-def _portions(data: Samples | Feed, batch_size: int, fabric: Fabric) -> Iterator[Samples]:
-    """Yield this process's share of the data."""
-    if not isinstance(data, Samples):
-        yield from data.portions()
-        return
-    share = data[slice(fabric.global_rank, None, fabric.world_size)]
-    for first in range(0, len(share), batch_size):
-        yield share[first : first + batch_size]
-
-
 def calibrate(
-    method: WRM, loss: ModelLoss, data: Samples | Feed, batch_size: int, fabric: Fabric
+    method: WRM, loss: ModelLoss, data: Samples | BatchLoader, batch_size: int, fabric: Fabric
 ) -> Robustness:
     """Set γ so that ρ̂ is within 5% of the wanted ρ at the present θ, or to its floor.
 
@@ -107,7 +100,7 @@ def calibrate(
 
 
 def _search(
-    method: WRM, loss: ModelLoss, data: Samples | Feed, batch_size: int, fabric: Fabric
+    method: WRM, loss: ModelLoss, data: Samples | BatchLoader, batch_size: int, fabric: Fabric
 ) -> Robustness:
     """Search log γ by secants against log ρ̂, inside the bracket of earlier trials."""
     rho = method.rho

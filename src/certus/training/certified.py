@@ -74,28 +74,15 @@ def clip_matrix(weight: Tensor, metric: Tensor | None = None) -> None:
     if above == 0:
         return
     vectors, excess = vectors[:, -above:], 1 - values[-above:].rsqrt()
-    part = (
-        ((scaled @ vectors) * excess) @ vectors.T
-        if tall
-        else vectors @ (excess[:, None] * (vectors.T @ scaled))
-    )
+    if tall:
+        part = ((scaled @ vectors) * excess) @ vectors.T
+    else:
+        part = vectors @ (excess[:, None] * (vectors.T @ scaled))
     # Where the metric is 0 nothing moves, so that nothing is to be clipped.
     part = part if metric is None else part / torch.where(metric > 0, metric, 1.0)
     weight.sub_(part.to(weight.dtype))
     if float(values[-1]) > _LARGE:  # the values near 1 had few digits beside it
         clip_matrix(weight, metric)
-
-
-@torch.no_grad()
-def clip_convolution(module: nn.Module, shape: Shape) -> None:
-    """Divide the kernel of a convolution of inputs of ``shape`` by its norm, if that exceeds 1, in place."""
-    operator = RULES[next(kind for kind in CONVOLUTIONS if isinstance(module, kind))](module, shape)
-    assert isinstance(operator, Operator)
-    assert isinstance(module.weight, Tensor)
-    module.weight.div_(max(1.0, operator.norm))
-
-
-Units = LogCosh | SmoothAbs
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,16 +101,18 @@ class AffineLayer:
     norm: float
     metric: Tensor | None = None
 
+    @torch.no_grad()
     def clip(self) -> None:
-        """Clip the weights to norm at most 1."""
-        if not self.trained:
-            return
+        """Clip the weights to norm at most 1, in place; a kernel is divided by its norm."""
         weight = self.module.weight
         assert isinstance(weight, Tensor)
         if isinstance(self.module, nn.Linear):
             clip_matrix(weight, None if self.metric is None else self.metric.to(weight))
         else:
-            clip_convolution(self.module, self.in_shape)
+            rule = RULES[next(kind for kind in CONVOLUTIONS if isinstance(self.module, kind))]
+            operator = rule(self.module, self.in_shape)
+            assert isinstance(operator, Operator)
+            weight.div_(max(1.0, operator.norm))
 
     def slopes(self, slopes: Tensor, length: float) -> Tensor:
         """Bound the slopes e_n in its inputs by those in its outputs and by the gradient's length.
@@ -139,12 +128,10 @@ class AffineLayer:
 
     def _pull(self, rows: Tensor, power: int) -> Tensor:
         """Σ_j |W_jn|^power r_j."""
-        weights = {
-            name: as_float64(parameter.detach()).abs() ** power
-            if name == "weight"
-            else 0 * as_float64(parameter)
-            for name, parameter in self.module.named_parameters()
-        } | {name: values.cpu() for name, values in self.module.named_buffers()}
+        weights = {name: values.cpu() for name, values in self.module.named_buffers()}
+        for name, parameter in self.module.named_parameters():
+            wide = as_float64(parameter.detach())
+            weights[name] = wide.abs() ** power if name == "weight" else 0 * wide
         start = torch.zeros(1, *self.in_shape, dtype=rows.dtype, device=rows.device, requires_grad=True)
         with torch.enable_grad():
             image: Tensor = functional_call(self.module, weights, (start,))
@@ -152,41 +139,23 @@ class AffineLayer:
         return pulled
 
 
-@dataclass(frozen=True, eq=False)
-class Layer:
-    """Affine layers, and the units behind them."""
-
-    affine: list[AffineLayer]
-    units: Units
-
-    @property
-    def norm(self) -> float:
-        return math.prod(part.norm for part in self.affine)
+Block = tuple[list[AffineLayer], LogCosh | SmoothAbs]
+"""Affine layers, and the units behind them."""
 
 
-@dataclass(frozen=True, eq=False)
-class Structure:
-    """Structure of a network: clipped layers, scaled head, and the layers between.
-
-    Attributes:
-        clipped: the trained affine layers that are kept at norm 1: all but the last.
-        head: the last layer.
-        behind: what stands between the last units and the head, such as pooling.
-        layers: from the inputs on; None if the network has other parts than affine layers and units of log
-            cosh or smooth |z|, or if the cost's metric does not meet a linear layer first.
-    """
-
-    clipped: list[AffineLayer]
-    head: nn.Linear
-    behind: list[AffineLayer]
-    layers: list[Layer] | None
-
-
-def read_structure(model: nn.Module, shape: Shape, metric: Tensor | None) -> Structure:
+def read_structure(
+    model: nn.Module, shape: Shape, metric: Tensor | None
+) -> tuple[list[AffineLayer], list[Block] | None, list[AffineLayer], nn.Linear]:
     """Read the structure of a model; raises ``UnsupportedError`` for a layer that cannot be proven.
 
     Args:
         metric: (inputs,) factors in front of the first layer, of a weighted cost; None if all are 1.
+
+    Returns:
+        The trained affine layers that are kept at norm 1, all but the last; the blocks from the inputs on,
+        None if the network has other parts than affine layers and units of log cosh or smooth |z|, or if the
+        cost's metric does not meet a linear layer first; the layers between the last units and the head,
+        such as pooling; the head.
     """
     for problem in validate(model, shape):
         raise UnsupportedError(
@@ -210,7 +179,7 @@ def read_structure(model: nn.Module, shape: Shape, metric: Tensor | None) -> Str
     if not isinstance(head, nn.Linear) or not head.weight.requires_grad:
         where = f"{steps[-1].path} ({steps[-1].kind})" if steps else "nothing"
         raise UnsupportedError(f"A certified network must end in a trained Linear layer; it ends in {where}.")
-    layers: list[Layer] = []
+    blocks: list[Block] = []
     run: list[AffineLayer] = []
     clipped: list[AffineLayer] = []
     plain = True
@@ -223,14 +192,17 @@ def read_structure(model: nn.Module, shape: Shape, metric: Tensor | None) -> Str
             metric = metric if part.reshapes else None
             run.append(part)
             clipped += [part] if part.trained else []
-            plain = plain and (part.trained or _is_fixed(module))
+            updated = isinstance(module, _BatchNorm) or any(
+                each.requires_grad for each in module.parameters()
+            )
+            plain = plain and (part.trained or not updated)
         elif isinstance(module, LogCosh | SmoothAbs):
-            layers.append(Layer(run, module))
+            blocks.append((run, module))
             run = []
         else:
             plain = False
     plain = plain and metric is None and not any(part.trained for part in run)
-    return Structure(clipped, head, run, layers if plain else None)
+    return clipped, blocks if plain else None, run, head
 
 
 def _affine(module: nn.Module, step: Step, stage: Operator, metric: Tensor | None) -> AffineLayer:
@@ -239,14 +211,8 @@ def _affine(module: nn.Module, step: Step, stage: Operator, metric: Tensor | Non
     norm = 1.0 if trained else stage.norm
     if metric is not None and not matrix and not isinstance(stage, Reshape):
         norm *= float(metric.max())  # not counted in by the clipping
-    return AffineLayer(
-        module, step.in_shape, isinstance(stage, Reshape), trained, norm, metric if matrix else None
-    )
-
-
-def _is_fixed(module: nn.Module) -> bool:
-    """Whether training leaves the layer alone."""
-    return not isinstance(module, _BatchNorm) and not any(p.requires_grad for p in module.parameters())
+    counted = metric if matrix else None
+    return AffineLayer(module, step.in_shape, isinstance(stage, Reshape), trained, norm, counted)
 
 
 SAFETY = 1e-3
@@ -254,6 +220,7 @@ SAFETY = 1e-3
 
 _CROSS_ENTROPY, _L2 = CrossEntropy(), SquaredL2()
 _ROUNDING = 2e-4  # a share that is kept free for float32 between proofs: a hundred times its rounding
+_PRODUCTS = 8  # Hessian-vector products at each sample, to compare a final bound with
 _SHARPEST = 40.0  # beyond it units are absolute values for all practical purposes, and gradients jump
 
 
@@ -265,12 +232,13 @@ class CertifiedSet:
         input_shape: the shape of one input.
         criterion, cost: the loss and the transport cost that the proof is about.
         sharpest: upper limit on the sharpness of units.
+        penalty: a WRM whose γ the set follows once it is known; None for ``gamma`` throughout.
 
     >>> from certus.models import certified_mlp
     >>> model = certified_mlp(4, [32], 3)
     >>> certified = CertifiedSet(model, 1.5, input_shape=(4,))
     >>> certified(model)
-    >>> certified.prove(model).curvature <= 3 * (1 - SAFETY)
+    >>> certified.prove().curvature <= 3 * (1 - SAFETY)
     True
     """
 
@@ -283,6 +251,7 @@ class CertifiedSet:
         criterion: Criterion = _CROSS_ENTROPY,
         cost: Cost = _L2,
         sharpest: float = _SHARPEST,
+        penalty: WRM | None = None,
     ) -> None:
         require(0 < sharpest < math.inf, "sharpest", "be positive and finite", sharpest)
         if not cost.strong_convexity > 0:
@@ -300,95 +269,112 @@ class CertifiedSet:
         metric = whitening.weights[0].flatten() if isinstance(whitening, Diagonal) else None
         self._graphs: dict[tuple[nn.Module, Shape], ExportedGraph] = {}
         with cached_graphs(self._graphs):
-            self._structure = read_structure(model, self._shape, metric)
-        plain = whitening is None or metric is not None
-        self._layers = self._structure.layers if plain else None
-        self.gamma = gamma
+            self._clipped, blocks, self._behind, self._head = read_structure(model, self._shape, metric)
+        self._blocks = blocks if whitening is None or metric is not None else None
+        self._gamma, self._penalty = require_number("gamma", gamma), penalty
 
     @property
     def gamma(self) -> float:
-        """γ; the set follows it."""
-        return self._gamma
+        """γ in force."""
+        followed = None if self._penalty is None else self._penalty.gamma
+        return self._gamma if followed is None else require_number("gamma", float(followed))
 
     @gamma.setter
     def gamma(self, value: float) -> None:
         self._gamma = require_number("gamma", value)
 
     @property
-    def criterion(self) -> Criterion:
-        """The loss that the proof is about."""
-        return self._criterion
-
-    @property
     def ceiling(self) -> float:
         """(1 − 10⁻³)·sγ."""
-        return (1 - SAFETY) * self._cost.strong_convexity * self._gamma
+        return (1 - SAFETY) * self._cost.strong_convexity * self.gamma
 
     @torch.no_grad()
     def __call__(self, model: nn.Module) -> None:
         require(model is self._model, "model", "be the one that the set was made for", "another")
-        for part in self._structure.clipped:
+        for part in self._clipped:
             part.clip()
-        if self._layers is None:
+        if self._blocks is None:
             with cached_graphs(self._graphs):  # training changes weights, not what a forward does
-                self._scale_by_proof(model)
+                self._scale_by_proof()
         else:
-            self._scale(self._layers)
+            self._scale(self._blocks)
 
-    def prove(self, model: nn.Module) -> SmoothnessBound:
+    def prove(self) -> SmoothnessBound:
         """Prove the bound at the present weights, in float64.
 
         Should it be above the ceiling, the last layer shrinks, with a warning.
         """
-        require(model is self._model, "model", "be the one that the set was made for", "another")
-        bound = self._bound(model)
+        bound = self._bound()
         if bound.curvature > self.ceiling:
             warnings.warn(
                 f"The proven curvature {bound.curvature:.6g} exceeded {self.ceiling:.6g}; the last layer was "
                 "scaled down.",
                 stacklevel=2,
             )
-            self._scale_by_proof(model)
-            bound = self._bound(model)
+            self._scale_by_proof()
+            bound = self._bound()
             rule = f"have a proven curvature of at most {self.ceiling:.6g} once its last layer shrinks"
             require(bound.curvature <= self.ceiling, "model", rule, bound.curvature)
         return bound
 
-    def _bound(self, model: nn.Module) -> SmoothnessBound:
-        return input_smoothness(model, self._criterion, input_shape=self._shape, cost=self._cost)
+    def settle(self, samples: Samples) -> SmoothnessBound:
+        """Prove the bound at the end of a training; a γ that is yet to be set for a ρ must not fall below it.
+
+        Raises ``ContradictionError`` if the loss bends more at some sample, by a few Hessian-vector products.
+        """
+        bound = self.prove()
+        loss = ModelLoss(copy.deepcopy(self._model).cpu().double().eval(), self._criterion)
+        inputs, targets = samples.inputs.cpu().double(), samples.targets.cpu()
+        try:
+            curvature = largest_curvature(loss, inputs, targets, cost=bound.cost, max_products=_PRODUCTS)
+        except UnsupportedError:
+            attained = -math.inf  # in this norm curvature is no eigenvalue
+        else:
+            attained = float(curvature.largest.nan_to_num(-math.inf).max())
+        bound.check_attained(attained)
+        if self._penalty is not None and self._penalty.rho is not None:
+            self._penalty.gamma_min = max(self._penalty.gamma_min, bound.gamma / (1 - SAFETY))
+        return bound
+
+    def _bound(self) -> SmoothnessBound:
+        return input_smoothness(self._model, self._criterion, input_shape=self._shape, cost=self._cost)
 
     @torch.no_grad()
-    def _scale_by_proof(self, model: nn.Module) -> None:
+    def _scale_by_proof(self) -> None:
         """Every term of L̄ is of first or second order in the last layer, so s·L̄ bounds what s ≤ 1 leaves."""
         target = self.ceiling * (1 - _ROUNDING)
         for _ in range(8):  # the second order makes s = τ/L̄ too small: from √s on, a few steps come near
-            bound = self._bound(model).curvature
+            bound = self._bound().curvature
             require(math.isfinite(bound), "model", "have a finite proven curvature", bound)
             if bound <= self.ceiling:
                 return
-            self._structure.head.weight.mul_(math.sqrt(target / bound))
-        self._structure.head.weight.mul_(min(1.0, target / self._bound(model).curvature))
+            self._head.weight.mul_(math.sqrt(target / bound))
+        self._head.weight.mul_(min(1.0, target / self._bound().curvature))
 
-    def _scale(self, layers: list[Layer]) -> None:
+    def _scale(self, blocks: list[Block]) -> None:
         """Solve the max rule for the last layer's size and for the sharpness of every unit."""
-        head, softmax, parts = self._structure.head, self._softmax, self._structure.behind
+        head, softmax, parts = self._head, self._softmax, self._behind
         limit = self.ceiling * (1 - _ROUNDING)
-        below = math.prod(layer.norm for layer in layers)  # of all that stands before the units
+        below = math.prod(_norm(affine) for affine, _ in blocks)  # of all that stands before the units
         weight = as_float64(head.weight).clone()  # a float64 one would shrink along
         rows = torch.cat([torch.zeros_like(weight[:1]), weight]) if softmax.logistic else weight
         apart = float(torch.cdist(rows, rows, compute_mode="donot_use_mm_for_euclid_dist").max())
-        most = 2 * math.sqrt(limit / softmax.spread) / (below * math.prod(part.norm for part in parts))
+        most = 2 * math.sqrt(limit / softmax.spread) / (below * _norm(parts))
         shrink = min(1.0, most / apart) if apart > 0 else 1.0
         head.weight.mul_(shrink)
         slope = (rows.amax(0) - rows.amin(0)).unsqueeze(0) * (softmax.slope * shrink)
         length = softmax.slope * apart * shrink  # of the gradient of a margin
-        for layer in reversed(layers):
+        for affine, units in reversed(blocks):
             for part in reversed(parts):
                 slope = part.slopes(slope, length)
                 length *= part.norm
             allowed = limit / below**2 / slope[0].clamp_min(1e-30)
-            _sharpen(layer.units.sharpness, allowed.clamp_max(self._sharpest))
-            below, parts = below / layer.norm, layer.affine
+            _sharpen(units.sharpness, allowed.clamp_max(self._sharpest))
+            below, parts = below / _norm(affine), affine
+
+
+def _norm(parts: list[AffineLayer]) -> float:
+    return math.prod(part.norm for part in parts)
 
 
 def _sharpen(sharpness: Tensor, allowed: Tensor) -> None:
@@ -397,59 +383,6 @@ def _sharpen(sharpness: Tensor, allowed: Tensor) -> None:
     shared = [axis for axis, size in enumerate(shape) if size == 1]
     least = allowed.amin(shared, keepdim=True) if shared else allowed
     sharpness.copy_(least.reshape(sharpness.shape))
-
-
-_SAMPLES, _PRODUCTS = 32, 8
-
-
-class CertifiedProjection:
-    """Proj_Θ of one training, with its proofs; where γ follows a ρ, Θ follows γ.
-
-    Args:
-        penalty: the γ to follow; None where ``theta`` has its own.
-        samples: at which the final bound is compared with the curvature of the loss.
-    """
-
-    def __init__(self, theta: CertifiedSet, model: nn.Module, penalty: WRM | None, samples: Samples) -> None:
-        self._theta, self._model, self._penalty = theta, model, penalty
-        self._samples = samples[:: max(1, len(samples) // _SAMPLES)]
-        self(model)
-
-    def __call__(self, model: nn.Module) -> None:
-        """Project the weights onto Θ, in place."""
-        self._follow()
-        self._theta(model)
-
-    def prove(self) -> SmoothnessBound:
-        """Prove the bound at the present weights."""
-        self._follow()
-        return self._theta.prove(self._model)
-
-    def _follow(self) -> None:
-        if self._penalty is not None and self._penalty.gamma is not None:  # known from the first batch on
-            self._theta.gamma = float(self._penalty.gamma)
-
-    def settle(self) -> SmoothnessBound:
-        """Prove the bound at the end; a γ that is yet to be set for a ρ must not fall below it.
-
-        Raises ``ContradictionError`` if the loss bends more at some sample.
-        """
-        bound = self.prove()
-        bound.check_attained(self._attained(bound.cost))
-        if self._penalty is not None and self._penalty.rho is not None:
-            self._penalty.gamma_min = max(self._penalty.gamma_min, bound.gamma / (1 - SAFETY))
-        return bound
-
-    def _attained(self, cost: Cost) -> float:
-        """Return the largest curvature at some samples by a few Hessian-vector products, in float64."""
-        network = copy.deepcopy(self._model).cpu().double().eval()
-        loss = ModelLoss(network, self._theta.criterion)
-        inputs, targets = self._samples.inputs.cpu().double(), self._samples.targets.cpu()
-        try:
-            curvature = largest_curvature(loss, inputs, targets, cost=cost, max_products=_PRODUCTS)
-        except UnsupportedError:
-            return -math.inf  # in this norm curvature is no eigenvalue
-        return float(curvature.largest.nan_to_num(-math.inf).max())
 
 
 @dataclass(frozen=True)
@@ -473,11 +406,19 @@ class CertifiedTraining:
         if self.gamma is not None:
             require_number("gamma", self.gamma)
 
-    def theta(self, model: nn.Module, input_shape: Shape, criterion: Criterion, cost: Cost) -> CertifiedSet:
+    def theta(
+        self,
+        model: nn.Module,
+        input_shape: Shape,
+        criterion: Criterion,
+        cost: Cost,
+        penalty: WRM | None = None,
+    ) -> CertifiedSet:
         """Return Θ for a model; raises ``UnsupportedError`` for one that cannot be proven.
 
         Args:
             criterion, cost: those of the training, which count where this object has none of its own.
+            penalty: the WRM whose γ is followed where this object has none of its own.
         """
         if isinstance(criterion, CrossEntropy):
             criterion = replace(criterion, label_smoothing=0.0)
@@ -488,17 +429,18 @@ class CertifiedTraining:
             criterion=criterion if self.criterion is None else self.criterion,
             cost=cost if self.cost is None else self.cost,
             sharpest=self.sharpest,
+            penalty=penalty if self.gamma is None else None,
         )
 
     def projection(
-        self, model: nn.Module, method: Method, criterion: Criterion, samples: Samples
-    ) -> CertifiedProjection:
-        """Return the projection of one training; ``samples`` show the shape of an input."""
+        self, model: nn.Module, method: Method, criterion: Criterion, shape: Shape
+    ) -> CertifiedSet:
+        """Return Θ of one training, with the weights projected onto it; ``shape`` is that of one input."""
         penalty = method.penalty
         if self.gamma is None and penalty is None:
             raise ArgumentError(
                 "`certified` must have a γ for a method without one, CertifiedTraining(gamma=...); got None."
             )
-        cost = _L2 if penalty is None else penalty.cost
-        theta = self.theta(model, tuple(samples.inputs.shape[1:]), criterion, cost)
-        return CertifiedProjection(theta, model, penalty if self.gamma is None else None, samples)
+        theta = self.theta(model, shape, criterion, _L2 if penalty is None else penalty.cost, penalty)
+        theta(model)
+        return theta

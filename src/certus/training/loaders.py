@@ -1,15 +1,15 @@
 """Batches of a training loop, reproducible for any source of samples.
 
 A batch is a function of the seed, the epoch, the step and the rank: torch's random numbers are set anew
-before it is read, so that random transforms repeat, too. A loader decides on its own order; it is given the
-epoch's seed when it is opened.
+before it is read, so that random transforms repeat, too. A ``DataLoader`` decides on its own order; it is
+given the epoch's seed when it is opened.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -20,132 +20,17 @@ from certus.data import DataLike, Samples, SampleStream, as_samples
 from certus.errors import ArgumentError, as_count, require
 
 
-@dataclass(frozen=True)
-class BatchOrder:
-    """Order of the batches of every epoch, cut into equal shares for each process.
+@dataclass(frozen=True, eq=False)
+class BatchLoader(ABC):
+    """Samples of a training loop, batch by batch, on the device and in the precision of the model.
 
     Attributes:
-        count: samples; batch_size: samples of one step over *all* processes.
-        rank, processes: which share is this process's.
+        batch_size: samples of one step, over *all* processes.
+        rank, processes: index of this process, and their number; each reads its share of every batch.
     """
 
-    count: int
-    batch_size: int
-    seed: int
-    rank: int = 0
-    processes: int = 1
-
-    def __post_init__(self) -> None:
-        require(self.count >= 1, "data", "hold at least one sample", self.count)
-        require(self.batch_size >= 1, "batch_size", "be at least 1", self.batch_size)
-        require(0 <= self.seed < 2**32, "seed", "lie between 0 and 2³² − 1", self.seed)
-        smallest = self._smallest
-        if smallest < self.processes:
-            raise ArgumentError(
-                f"`batch_size` must give each of the {self.processes} processes a share of every batch; with "
-                f"{self.batch_size} the last of {self.count} samples make a batch of {smallest}."
-            )
-
-    @property
-    def _smallest(self) -> int:
-        return self.count % self.batch_size or min(self.batch_size, self.count)
-
-    @property
-    def smallest_share(self) -> int:
-        """The fewest samples that a process may get in one step."""
-        return self._smallest // self.processes
-
-    def __len__(self) -> int:
-        """Steps of an epoch."""
-        return -(-self.count // self.batch_size)
-
-    def epoch(self, number: int, first: int = 0) -> Iterator[tuple[int, Tensor, int]]:
-        """(step, this process's sample indices, size of the whole batch), from step ``first`` on."""
-        generator = torch.Generator().manual_seed(mix(self.seed, number))
-        order = torch.randperm(self.count, generator=generator)
-        for step, batch in enumerate(order.split(self.batch_size)):
-            if step >= first:
-                yield step, batch[self.rank :: self.processes], len(batch)
-
-
-def mix(*numbers: int) -> int:
-    """Return one seed from several numbers, decorrelated for neighbours (FNV-1a over 32-bit words)."""
-    state = 0xCBF29CE484222325
-    for number in numbers:
-        state = ((state ^ (number & 0xFFFFFFFF)) * 0x100000001B3) % 2**64
-    return state >> 1  # torch takes 63 bits
-
-
-class Feed(Protocol):
-    """Samples of a training loop, batch by batch."""
-
-    @property
-    def batch_size(self) -> int:
-        """Samples of one step, over all processes."""
-
-    @property
-    def count(self) -> int | None:
-        """Number of samples; None if unknown."""
-
-    @property
-    def steps(self) -> int | None:
-        """Number of steps of an epoch; None if unknown."""
-
-    def epoch(self, number: int, first: int = 0) -> Iterator[tuple[int, Samples, int]]:
-        """(step, this process's share of the batch, size of the whole batch), from step ``first`` on."""
-
-    def some(self, count: int) -> Samples:
-        """Return at most ``count`` samples, spread over the data where that costs nothing."""
-
-    def portions(self) -> Iterator[Samples]:
-        """Yield this process's share of one pass over all samples."""
-
-
-@dataclass(frozen=True, eq=False)
-class Indexed:
-    """Samples by their number: ``Samples`` in memory, or a torch data set."""
-
     samples: Samples | SampleStream
-    order: BatchOrder
-    device: torch.device
-    dtype: torch.dtype
-
-    @property
-    def batch_size(self) -> int:
-        return self.order.batch_size
-
-    @property
-    def count(self) -> int | None:
-        return len(self.samples)
-
-    @property
-    def steps(self) -> int | None:
-        return len(self.order)
-
-    def epoch(self, number: int, first: int = 0) -> Iterator[tuple[int, Samples, int]]:
-        for step, index, whole in self.order.epoch(number, first):
-            torch.manual_seed(mix(self.order.seed, number, step, self.order.rank))
-            yield step, self._take(index), whole
-
-    def some(self, count: int) -> Samples:
-        return self._take(torch.arange(0, len(self.samples), -(-len(self.samples) // count)))
-
-    def portions(self) -> Iterator[Samples]:
-        mine = torch.arange(self.order.rank, len(self.samples), self.order.processes)
-        for index in mine.split(self.batch_size):
-            yield self._take(index)
-
-    def _take(self, index: Tensor) -> Samples:
-        return _placed(self.samples[index], self.device, self.dtype)
-
-
-@dataclass(frozen=True, eq=False)
-class Loaded:
-    """Batches of a loader. Every process reads all of them, and keeps its share of each."""
-
-    stream: SampleStream
     batch_size: int
-    count: int | None
     seed: int
     rank: int
     processes: int
@@ -153,8 +38,81 @@ class Loaded:
     dtype: torch.dtype
 
     @property
+    def count(self) -> int | None:
+        """Number of samples; None if unknown."""
+        return None
+
+    @property
+    @abstractmethod
     def steps(self) -> int | None:
-        return self.stream.batch_count
+        """Number of steps of an epoch; None if unknown."""
+
+    @abstractmethod
+    def epoch(self, number: int, first: int = 0) -> Iterator[tuple[int, Samples, int]]:
+        """(step, this process's share of the batch, size of the whole batch), from step ``first`` on."""
+
+    @abstractmethod
+    def some(self, count: int) -> Samples:
+        """Return at most ``count`` samples, spread over the data where that costs nothing."""
+
+    @abstractmethod
+    def portions(self) -> Iterator[Samples]:
+        """Yield this process's share of one pass over all samples."""
+
+
+@dataclass(frozen=True, eq=False)
+class IndexedLoader(BatchLoader):
+    """Samples by their index, in a random order of each epoch: in memory, or of a torch data set."""
+
+    def __post_init__(self) -> None:
+        require(self.count >= 1, "data", "hold at least one sample", self.count)
+        if self.smallest_batch < self.processes:
+            raise ArgumentError(
+                f"`batch_size` must give each of the {self.processes} processes a share of every batch; with "
+                f"{self.batch_size} the last of {self.count} samples make a batch of {self.smallest_batch}."
+            )
+
+    @property
+    def count(self) -> int:
+        return len(self.samples)
+
+    @property
+    def steps(self) -> int:
+        return -(-self.count // self.batch_size)
+
+    @property
+    def smallest_batch(self) -> int:
+        """Samples of the last step of an epoch, over all processes."""
+        return self.count % self.batch_size or min(self.batch_size, self.count)
+
+    def epoch(self, number: int, first: int = 0) -> Iterator[tuple[int, Samples, int]]:
+        generator = torch.Generator().manual_seed(mix(self.seed, number))
+        order = torch.randperm(self.count, generator=generator)
+        for step, batch in enumerate(order.split(self.batch_size)):
+            if step >= first:
+                torch.manual_seed(mix(self.seed, number, step, self.rank))
+                yield step, self._take(batch[self.rank :: self.processes]), len(batch)
+
+    def some(self, count: int) -> Samples:
+        return self._take(torch.arange(0, self.count, -(-self.count // count)))
+
+    def portions(self) -> Iterator[Samples]:
+        for index in torch.arange(self.rank, self.count, self.processes).split(self.batch_size):
+            yield self._take(index)
+
+    def _take(self, index: Tensor) -> Samples:
+        return _placed(self.samples[index], self.device, self.dtype)
+
+
+@dataclass(frozen=True, eq=False)
+class StreamLoader(BatchLoader):
+    """Batches of an iterable. Every process reads all of them, and keeps its share of each."""
+
+    samples: SampleStream
+
+    @property
+    def steps(self) -> int | None:
+        return self.samples.batch_count
 
     def epoch(self, number: int, first: int = 0) -> Iterator[tuple[int, Samples, int]]:
         step = -1
@@ -165,7 +123,7 @@ class Loaded:
 
     def some(self, count: int) -> Samples:
         parts: list[Samples] = []
-        for part in self.stream.batches():
+        for part in self.samples.batches():
             parts.append(_placed(part, self.device, self.dtype))
             if sum(map(len, parts)) >= count:
                 break
@@ -181,13 +139,11 @@ class Loaded:
         A loader draws its order with the first of them, which is read with the seed that all processes share.
         """
         torch.manual_seed(mix(self.seed, number))
-        batches, step = self.stream.batches(), 0
-        while (batch := next(batches, None)) is not None:
+        for step, batch in enumerate(self.samples.batches()):
             if step == 0:
                 torch.manual_seed(mix(self.seed, number, 0, self.rank))
             yield step, batch
-            step += 1
-            torch.manual_seed(mix(self.seed, number, step, self.rank))
+            torch.manual_seed(mix(self.seed, number, step + 1, self.rank))
 
     def _share(self, batch: Samples) -> Samples:
         rule = f"have a sample for each of the {self.processes} processes in every batch"
@@ -195,7 +151,7 @@ class Loaded:
         return _placed(batch[slice(self.rank, None, self.processes)], self.device, self.dtype)
 
 
-def make_feed(
+def make_loader(
     data: DataLike,
     model: nn.Module,
     batch_size: int | None,
@@ -204,32 +160,31 @@ def make_feed(
     rank: int = 0,
     processes: int = 1,
     device: torch.device | None = None,
-) -> Feed:
-    """Return a feed of samples in the model's precision.
+) -> BatchLoader:
+    """Return a loader of samples in the model's precision.
 
     Args:
-        batch_size: samples of one step, over all processes; 128 when None. A loader has its own.
+        batch_size: samples of one step, over all processes; 128 when None. A ``DataLoader`` has its own.
     """
     seed = as_count("seed", seed, least=0)
     require(seed < 2**32, "seed", "lie between 0 and 2³² − 1", seed)
     batch_size = None if batch_size is None else as_count("batch_size", batch_size)
     samples = as_samples(data, batch_size or PLAIN.batch_size)
     place = device or torch.device("cpu")
-    own = _precision(model)
-    if isinstance(samples, Samples) or samples.indexed:
-        if isinstance(samples, Samples):
-            samples = in_memory(samples, model, place)
-        size = PLAIN.batch_size if batch_size is None else batch_size
-        return Indexed(samples, BatchOrder(len(samples), size, seed, rank, processes), place, own)
-    if not samples.repeatable:
-        raise ArgumentError(
-            "`data` must be readable again, once in every epoch; got a generator, which is read once. Give a "
-            "DataLoader, a Dataset, or a list of batches."
-        )
-    size = getattr(samples.source, "batch_size", None) or PLAIN.batch_size
-    chosen = batch_size is None or batch_size == size
-    require(chosen, "batch_size", f"be left out for a loader, which has its own, {size}", batch_size)
-    return Loaded(samples, size, None, seed, rank, processes, place, own)
+    kind: type[BatchLoader] = IndexedLoader
+    size = batch_size or PLAIN.batch_size
+    if isinstance(samples, Samples):
+        samples = in_memory(samples, model, place)
+    elif not samples.indexed:
+        if not samples.repeatable:
+            raise ArgumentError(
+                "`data` must be readable again, once in every epoch; got a generator, which is read once. "
+                "Give a DataLoader, a Dataset, or a list of batches."
+            )
+        kind, size = StreamLoader, getattr(samples.source, "batch_size", None) or PLAIN.batch_size
+        own = batch_size is None or batch_size == size
+        require(own, "batch_size", f"be left out for a loader, which has its own, {size}", batch_size)
+    return kind(samples, size, seed, rank, processes, place, _precision(model))
 
 
 def in_memory(samples: Samples, model: nn.Module, device: torch.device) -> Samples:
@@ -237,6 +192,14 @@ def in_memory(samples: Samples, model: nn.Module, device: torch.device) -> Sampl
     if samples.weights is not None:
         samples = replace(samples, weights=checked_weights(samples.weights, len(samples)))
     return _placed(samples, device, _precision(model))
+
+
+def mix(*numbers: int) -> int:
+    """Return one seed from several numbers, decorrelated for neighbours (FNV-1a over 32-bit words)."""
+    state = 0xCBF29CE484222325
+    for number in numbers:
+        state = ((state ^ (number & 0xFFFFFFFF)) * 0x100000001B3) % 2**64
+    return state >> 1  # torch takes 63 bits
 
 
 def _precision(model: nn.Module) -> torch.dtype:

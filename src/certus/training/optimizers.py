@@ -1,10 +1,17 @@
-"""Optimizers, schedulers, and weight decay by layer (tab:mnist-extra2)."""
+"""Outer step of Algorithm 1: optimizers, schedulers, weight decay by layer (tab:mnist-extra2), projections.
+
+A projection Proj_Θ returns the weights to a set Θ after each step (alg:thealg). On Θ = R^d the constants of
+thm:convergence are not finite for a deep network; on a bounded Θ they are.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import nn
 from torch.optim import Adam, Optimizer
 from torch.optim.lr_scheduler import CosineAnnealingLR, LRScheduler, ReduceLROnPlateau
@@ -123,3 +130,65 @@ def make_scheduler(
     own = scheduler.optimizer is optimizer
     require(own, "scheduler", "be a scheduler of `optimizer`, which is given too", "one of another optimizer")
     return scheduler
+
+
+Projection = Callable[[nn.Module], None]
+"""Moves the parameters of a model to the nearest ones in Θ, in place."""
+
+
+@dataclass(frozen=True)
+class WeightBall:
+    """Θ = {θ : ‖θ‖₂ ≤ radius}, all parameters taken as one vector."""
+
+    radius: float
+
+    def __post_init__(self) -> None:
+        require(0 < self.radius < math.inf, "radius", "be positive and finite", self.radius)
+
+    @torch.no_grad()
+    def __call__(self, model: nn.Module) -> None:
+        weights = list(model.parameters())
+        length = torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(w) for w in weights]))
+        if length > self.radius:
+            for weight in weights:
+                weight.mul_(self.radius / length)
+
+
+@dataclass(frozen=True)
+class WeightBox:
+    """Θ = {θ : −limit ≤ θᵢ ≤ limit}, every parameter by itself."""
+
+    limit: float
+
+    def __post_init__(self) -> None:
+        require(0 < self.limit < math.inf, "limit", "be positive and finite", self.limit)
+
+    @torch.no_grad()
+    def __call__(self, model: nn.Module) -> None:
+        for weight in model.parameters():
+            weight.clamp_(-self.limit, self.limit)
+
+
+@dataclass(frozen=True)
+class SpectralBall:
+    """Θ = {θ : the largest singular value of each weight matrix is ≤ limit}; biases are free.
+
+    The nearest matrix in the Frobenius norm has the same singular vectors and clipped singular values.
+    """
+
+    limit: float
+
+    def __post_init__(self) -> None:
+        require(0 < self.limit < math.inf, "limit", "be positive and finite", self.limit)
+
+    @torch.no_grad()
+    def __call__(self, model: nn.Module) -> None:
+        for name, weight in model.named_parameters():
+            if weight.dim() > 2:
+                raise UnsupportedError(
+                    f"SpectralBall knows weight matrices only; `{name}` has shape {tuple(weight.shape)}."
+                )
+            if weight.dim() == 2:
+                left, singular, right = torch.linalg.svd(weight, full_matrices=False)
+                if singular[0] > self.limit:
+                    weight.copy_((left * singular.clamp_max(self.limit)) @ right)

@@ -62,7 +62,7 @@ def test_a_cost_of_ones_own() -> None:
     squares = Bregman(lambda z: (z**2).flatten(1).sum(1), 2.0)
     certified = CertifiedSet(network, 1.0, input_shape=(4,), cost=squares)
     certified(network)
-    assert certified.prove(network).assumptions == ("the modulus 2.0 of Bregman",)
+    assert certified.prove().assumptions == ("the modulus 2.0 of Bregman",)
 
 
 def test_a_bound_below_what_is_there_is_an_alarm(monkeypatch: pytest.MonkeyPatch) -> None:

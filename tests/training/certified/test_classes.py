@@ -33,4 +33,4 @@ def test_the_projection_proves_what_it_promises_while_weights_change() -> None:
         bound = certus.input_smoothness(model)  # from a graph that is taken anew
         assert bound.curvature <= 2 * 0.5 * (1 - SAFETY)
     assert len(certified._graphs) == 1
-    assert certified.prove(model).curvature <= certified.ceiling
+    assert certified.prove().curvature <= certified.ceiling

@@ -47,7 +47,7 @@ def test_the_bound_is_proven_and_used_up(name: str) -> None:
     """Weights from outside end just below (1 − 10⁻³)·2γ, by the independent analysis in float64."""
     case = cases()[name]
     certified = projected(case)
-    bound = certified.prove(case.model).curvature
+    bound = certified.prove().curvature
     assert certified.ceiling == pytest.approx((1 - SAFETY) * 3.0)
     assert 0.99 * certified.ceiling <= bound <= certified.ceiling
 
@@ -116,7 +116,7 @@ def test_a_shared_sharpness_serves_all_its_units() -> None:
     certified = CertifiedSet(model, 0.5, input_shape=(4,))
     certified(model)
     assert model[1].sharpness.shape == ()
-    assert certified.prove(model).curvature <= certified.ceiling
+    assert certified.prove().curvature <= certified.ceiling
 
 
 def test_weights_changed_from_outside_are_brought_back_with_a_warning() -> None:
@@ -124,7 +124,7 @@ def test_weights_changed_from_outside_are_brought_back_with_a_warning() -> None:
     certified = projected(case)
     case.model[-1].weight.data.mul_(2)  # type: ignore[index]
     with pytest.warns(UserWarning, match="the last layer was scaled down"):
-        bound = certified.prove(case.model)
+        bound = certified.prove()
     assert bound.curvature <= certified.ceiling
 
 

@@ -17,7 +17,7 @@ from certus import WRM
 from certus.data import Samples
 from certus.errors import ArgumentError
 from certus.training import Callback, TrainingState, fit
-from certus.training.loaders import make_feed
+from certus.training.loaders import make_loader
 
 INPUTS = torch.linspace(-1, 1, 90).reshape(30, 3)
 LABELS = (INPUTS.sum(1) > 0).long()
@@ -102,13 +102,13 @@ def test_random_loaders_and_transforms_repeat() -> None:
     loader = DataLoader(Pairs(noise=0.1), batch_size=8, shuffle=True)
     assert same(weights(loader, seed=3), weights(loader, seed=3))
     assert not same(weights(loader, seed=3), weights(loader, seed=4))
-    feed = make_feed(loader, network(), None, seed=3)
+    stream = make_loader(loader, network(), None, seed=3)
     with torch.random.fork_rng():
-        whole = [batch.inputs for _, batch, _ in feed.epoch(1)]
-        late = [batch.inputs for _, batch, _ in feed.epoch(1, first=2)]
+        whole = [batch.inputs for _, batch, _ in stream.epoch(1)]
+        late = [batch.inputs for _, batch, _ in stream.epoch(1, first=2)]
     assert len(late) == len(whole) - 2
     assert same(late, whole[2:])
-    indexed = make_feed(Pairs(noise=0.1), network(), 8, seed=3)
+    indexed = make_loader(Pairs(noise=0.1), network(), 8, seed=3)
     with torch.random.fork_rng():
         whole = [batch.inputs for _, batch, _ in indexed.epoch(1)]
         late = [batch.inputs for _, batch, _ in indexed.epoch(1, first=2)]
@@ -117,9 +117,9 @@ def test_random_loaders_and_transforms_repeat() -> None:
 
 def test_processes_share_every_batch_of_a_loader() -> None:
     loader = DataLoader(TensorDataset(INPUTS, LABELS), batch_size=7, shuffle=True)
-    feeds = [make_feed(loader, network(), None, 0, rank=rank, processes=2) for rank in (0, 1)]
+    loaders = [make_loader(loader, network(), None, 0, rank=rank, processes=2) for rank in (0, 1)]
     with torch.random.fork_rng():
-        shares = [[(batch.inputs, whole) for _, batch, whole in feed.epoch(0)] for feed in feeds]
+        shares = [[(batch.inputs, whole) for _, batch, whole in one.epoch(0)] for one in loaders]
     rows = [tuple(row.tolist()) for share in shares for inputs, _ in share for row in inputs]
     assert sorted(rows) == sorted(tuple(row.tolist()) for row in INPUTS)
     assert [whole for _, whole in shares[0]] == [7, 7, 7, 7, 2]
