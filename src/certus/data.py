@@ -306,6 +306,8 @@ def as_samples(data: DataLike, batch_size: int = _BATCH) -> Samples | SampleStre
     frame = hasattr(data, "columns") and not isinstance(data, type)
     if frame or isinstance(data, Tensor | np.ndarray | str | dict) or not isinstance(data, Iterable):
         hint = "; certus.datasets.from_frame(frame, target=...) reads a whole table" if frame else ""
+        if isinstance(data, str):
+            hint = f"; certus.datasets.load({data!r}) loads a data set by its name"
         raise ArgumentError(f"`data` must be {_FORMS}; got {type(data)}{hint}.")
     return SampleStream(data)
 

@@ -173,6 +173,7 @@ def test_an_observer_is_told_that_nobody_knows_the_length() -> None:
         ((np.array([["a"], ["b"]]), np.array([0, 1])), {}, "`inputs` must be numbers; got an array of <U1"),
         ((torch.zeros(4, 8, 8, dtype=torch.uint8), LABELS[:4]), {}, "be scaled, as by inputs / 255"),
         (pd.DataFrame({"a": [1.0]}), {}, "from_frame"),
+        ("digits", {}, r"certus\.datasets\.load\('digits'\)"),
         ((pd.DataFrame({"a": [1.0], "job": ["x"]}), [0]), {}, "in column 'job'"),
         (DataLoader(Pairs(), batch_size=7), {"batch_size": 8}, "be left out for a loader, .* 7; got 8"),
         ([], {}, "hold at least one batch; got none"),

@@ -18,7 +18,7 @@ from certus.inner.methods import Method
 from certus.losses import MissProbability
 from certus.runs.settings import Settings
 from certus.smoothing.sampling import Noise
-from certus.training.noise import NoisyLoss, fresh_noise, smoothed_concavity
+from certus.training.augmentation import NoisyLoss, fresh_noise, smoothed_concavity
 
 
 class Watched(nn.Module):

@@ -126,7 +126,7 @@ class GradientAttack(Method):
 
 
 def _check_lengths(name: str, value: float | Tensor) -> None:
-    """Check one length, or one per sample: finite and not negative."""
+    """Require one length, or one per sample, finite and not negative."""
     try:
         lengths = as_float64(value)
     except (TypeError, ValueError, RuntimeError):

@@ -120,13 +120,9 @@ class MonotoneAscent(Maximizer):
     ) -> Tensor:
         """(batch,) lengths after a step from ``old`` to ``new``: from there where f rises, else again."""
 
-    def _aim(self, objective: Objective, at: ObjectiveValue, length: Tensor) -> ObjectiveValue:
-        """The same points, with a target and a gain that may depend on the length."""
-        return at
-
-    def _gap(self, objective: Objective, at: ObjectiveValue, length: Tensor) -> Tensor:
-        """(batch,) bound or estimate of sup f − f."""
-        return objective.gap(at)
+    def _aim(self, objective: Objective, at: ObjectiveValue, length: Tensor) -> tuple[ObjectiveValue, Tensor]:
+        """The same points, with target and gain for this length, and their (batch,) gaps sup f − f."""
+        return at, objective.gap(at)
 
     @abstractmethod
     def _step(self, objective: Objective, at: ObjectiveValue, length: Tensor) -> Tensor:
@@ -143,8 +139,7 @@ class MonotoneAscent(Maximizer):
         finished: list[tuple[Tensor, InnerSolution]] = []
 
         for spent in count(1):
-            at = self._aim(objective, at, length)
-            gap = self._gap(objective, at, length)
+            at, gap = self._aim(objective, at, length)
             met = (gap <= self.tolerance) & at.finite
             resolution = 4 * torch.finfo(at.value.dtype).eps * at.value.abs()  # of f in this dtype
             stuck = (at.gain <= resolution) | (length < _HOPELESS) | ~at.finite
@@ -272,16 +267,14 @@ class ProximalAscent(MonotoneAscent):
         limit: Tensor = torch.finfo(steepest.dtype).max ** 0.5 / size / steepest.clamp_min(1)
         return limit.clamp_max(_LINEAR * size)
 
-    def _aim(self, objective: Objective, at: ObjectiveValue, length: Tensor) -> ObjectiveValue:
+    def _aim(self, objective: Objective, at: ObjectiveValue, length: Tensor) -> tuple[ObjectiveValue, Tensor]:
         gamma = objective.gamma
         forward = at.point + per_sample(length / (2 * gamma), at.point) * at.slope
         target = objective.cost.prox(forward, objective.origin, length / 2, objective.domain)
         dearer = objective.cost.value(target, objective.origin) - at.cost
         gain = inner(at.slope, target - at.point) - gamma * dearer
-        return replace(at, target=target, gain=gain.clamp_min(0))
-
-    def _gap(self, objective: Objective, at: ObjectiveValue, length: Tensor) -> Tensor:
-        return objective.gap(at) / length.clamp_max(1)
+        at = replace(at, target=target, gain=gain.clamp_min(0))
+        return at, objective.gap(at) / length.clamp_max(1)
 
     def _step(self, objective: Objective, at: ObjectiveValue, length: Tensor) -> Tensor:
         return at.target

@@ -31,7 +31,7 @@ from certus.models.registry import build_from
 from certus.runs.directory import RunDirectory
 from certus.runs.settings import Settings, column_costs
 from certus.storage.files import CorruptFileError, RunError, convert
-from certus.training import RandomJitter, RandomWarp
+from certus.training import RandomAffine, RandomTranslation
 from certus.training.certified import CertifiedTraining
 
 
@@ -302,5 +302,5 @@ def _stiffness(settings: Settings) -> float:
 def build_augmentation(settings: Settings) -> Callable[[Tensor], Tensor] | None:
     """Return the augmentation of training images; None if there is none."""
     if settings.affine:
-        return RandomWarp(settings.affine, settings.translate)
-    return RandomJitter(settings.translate) if settings.translate else None
+        return RandomAffine(settings.affine, settings.translate)
+    return RandomTranslation(settings.translate) if settings.translate else None

@@ -42,8 +42,8 @@ from certus.smoothing.sampling import Noise
 from certus.storage.files import RunError
 from certus.training import Callback, Fit, fit
 from certus.training._fit import one_device
+from certus.training.augmentation import smoothed_concavity
 from certus.training.metrics import balanced
-from certus.training.noise import smoothed_concavity
 
 
 def start_run(

@@ -1,7 +1,7 @@
 """Training by Algorithm 1: one loop for every method (alg:thealg)."""
 
 from certus.training._fit import Callback, Fit, TrainingState, fit
-from certus.training.augmentation import RandomJitter, RandomWarp
+from certus.training.augmentation import RandomAffine, RandomTranslation
 from certus.training.calibration import Robustness, RobustnessStatus, calibrate, measure_robustness
 from certus.training.callbacks import MetricsLogger
 from certus.training.certified import CertifiedTraining
@@ -24,8 +24,8 @@ __all__ = [
     "Fit",
     "MetricsLogger",
     "Projection",
-    "RandomJitter",
-    "RandomWarp",
+    "RandomAffine",
+    "RandomTranslation",
     "Robustness",
     "RobustnessStatus",
     "SpectralBall",

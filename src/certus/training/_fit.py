@@ -1,9 +1,9 @@
-"""Algorithm 1 (alg:thealg): one loop for every method.
+"""Algorithm 1 (alg:thealg): one loop for every method, the only difference between ERM, WRM and the others.
 
     for each batch:   ẑ ← method(z),   θ ← Proj_Θ(θ − α ∇_θ ℓ(θ; ẑ))
 
-The method is the only thing in which ERM, WRM and the others differ. In certified training Proj_Θ keeps the
-weights where L̄ ≤ (1 − 10⁻³)·sγ is proven: every step is inside the conditions of thm:convergence.
+In certified training Proj_Θ keeps the weights where L̄ ≤ (1 − 10⁻³)·sγ is proven: every step is inside the
+conditions of thm:convergence.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from certus._eval_mode import loss_eval_mode, unwrapped
 from certus._render import Renderable
 from certus._validation import check_batch
 from certus.bounds import SmoothnessBound
+from certus.costs import SquaredL2
 from certus.data import DataLike, Samples, as_samples
 from certus.datasets import SplitDataset
 from certus.errors import ArgumentError, CertusError, UnsupportedError, as_count, require
@@ -40,11 +41,11 @@ from certus.losses import (
     require_tensor,
 )
 from certus.smoothing.sampling import Noise
+from certus.training.augmentation import NoisyLoss, fresh_noise, training_noise
 from certus.training.calibration import Robustness, calibrate, measure_robustness
 from certus.training.certified import CertifiedTraining
 from certus.training.loaders import BatchLoader, IndexedLoader, in_memory, make_loader, mix
 from certus.training.metrics import EpochMetrics, Sums, clean_metrics, right_or_wrong
-from certus.training.noise import NoisyLoss, fresh_noise, training_noise
 from certus.training.optimizers import (
     OptimizerLike,
     Projection,
@@ -167,7 +168,7 @@ def fit(
         certified: ``CertifiedTraining()`` keeps L̄ ≤ (1 − 10⁻³)·sγ after each step, proven after each epoch
             and at the end, for the γ and the cost of a WRM; ``CertifiedTraining(gamma=2.0)`` for a γ of its
             own, as ERM needs. Refuses networks that cannot be proven.
-        augment: changes the inputs of each batch before anything else, such as ``RandomJitter(1)``.
+        augment: changes the inputs of each batch before anything else, such as ``RandomTranslation(1)``.
         noise: σ of Gaussian noise on the inputs, in the norm of the method's cost, drawn anew at every
             evaluation of the loss: for models that are certified by randomised smoothing. WRM then needs an
             ascent of fixed steps.
@@ -190,7 +191,20 @@ def fit(
     >>> len(run.history)
     10
     """
-    _check_arguments(model, projection, certified, augment, fabric, callbacks or [])
+    require(isinstance(model, nn.Module), "model", "be a torch.nn.Module", type(model))
+    for name, function, form in (
+        ("projection", projection, "a function of the model, such as certus.training.WeightBall(10.0)"),
+        ("augment", augment, "a function of the inputs, such as certus.training.RandomTranslation(1)"),
+    ):
+        require(function is None or callable(function), name, f"be {form}", repr(function))
+    valid = certified is None or isinstance(certified, CertifiedTraining)
+    require(valid, "certified", "be a certus.training.CertifiedTraining, or None", repr(certified))
+    require(fabric is None or isinstance(fabric, Fabric), "fabric", "be a lightning_fabric.Fabric", fabric)
+    valid = isinstance(callbacks, Iterable | None) and all(
+        isinstance(each, Callback) for each in callbacks or ()
+    )
+    require(valid, "callbacks", "be a list of certus.training.Callback objects", callbacks)
+    hooks = list(callbacks or [])
     epochs, seed = as_count("epochs", epochs), as_count("seed", seed, least=0)
     method = as_method(method)
     fabric = fabric or one_device(model)
@@ -222,7 +236,13 @@ def fit(
     if certified is not None:
         rule = "be None in certified training, which has its own"
         require(projection is None, "projection", rule, projection)
-        projection = theta = certified.projection(bare, method, criterion, few.inputs.shape[1:])
+        if certified.gamma is None and method.penalty is None:
+            raise ArgumentError(
+                "`certified` must have a γ for a method without one, CertifiedTraining(gamma=...); got None."
+            )
+        cost = SquaredL2() if method.penalty is None else method.penalty.cost
+        projection = theta = certified.theta(bare, few.inputs.shape[1:], criterion, cost, method.penalty)
+        theta(bare)
         if processes > 1 and any(isinstance(part, _BatchNorm) for part in model.modules()):
             raise UnsupportedError(
                 "Certified training with batch normalisation runs in one process only: each process has its "
@@ -233,7 +253,6 @@ def fit(
     loss, noisy = ModelLoss(model, criterion), training_noise(noise, method)
     seen = loss if noisy is None else NoisyLoss(model, criterion, noisy)
     with ExitStack() as stack:
-        hooks = list(callbacks or [])
         if progress is not False and rank == 0:
             from certus.training.callbacks import ProgressBar  # which is a Callback
 
@@ -294,28 +313,6 @@ def fit(
     return Fit(given, state.history, robustness, proof)
 
 
-def _check_arguments(
-    model: object,
-    projection: object,
-    certified: object,
-    augment: object,
-    fabric: object,
-    callbacks: Iterable[object],
-) -> None:
-    """Raise ``ArgumentError`` for arguments of a wrong type."""
-    require(isinstance(model, nn.Module), "model", "be a torch.nn.Module", type(model))
-    for name, value, form in (
-        ("projection", projection, "a function of the model, such as certus.training.WeightBall(10.0)"),
-        ("augment", augment, "a function of the inputs, such as certus.training.RandomJitter(1)"),
-    ):
-        require(value is None or callable(value), name, f"be {form}", repr(value))
-    valid = certified is None or isinstance(certified, CertifiedTraining)
-    require(valid, "certified", "be a certus.training.CertifiedTraining, or None", repr(certified))
-    require(fabric is None or isinstance(fabric, Fabric), "fabric", "be a lightning_fabric.Fabric", fabric)
-    valid = isinstance(callbacks, Iterable) and all(isinstance(each, Callback) for each in callbacks)
-    require(valid, "callbacks", "be a list of certus.training.Callback objects", callbacks)
-
-
 def one_device(model: nn.Module) -> Fabric:
     """Return a Fabric for the best accelerator or the CPU; the CPU for a float64 model instead of MPS."""
     fabric = Fabric(devices=1)
@@ -346,14 +343,11 @@ def _close_epoch(
             "A smaller learning rate may help; the run keeps its last good checkpoint."
         )
     gamma = None if state.method.penalty is None else state.method.penalty.gamma
+    names = ("accuracy", "phi", "rho_running", "gradients", "converged")
     return EpochMetrics(
         epoch=state.epoch + 1,
         loss=means["loss"],
-        accuracy=means.get("accuracy"),
-        phi=means.get("phi"),
-        rho_running=means.get("rho_running"),
-        gradients=means.get("gradients"),
-        converged=means.get("converged"),
+        **{name: means.get(name) for name in names},
         gamma=None if gamma is None else float(gamma),
         calibration_loss=clean.get("loss"),
         calibration_accuracy=clean.get("accuracy"),

@@ -1,22 +1,35 @@
-"""Augmentation of training images by random translations and affine maps."""
+"""Random changes of training inputs: translations and affine maps of images, and Gaussian noise.
+
+Noise is drawn anew at every evaluation of the loss. For f between 0 and B, h(x) = E f(x + σZ) bends by at
+most 2φ(1)B/σ² ≈ 0.484 B/σ² in any direction, whatever the model (docs/smoothing.md): the *exact* smoothed
+inner problem is strongly concave once sγ exceeds that. The ascent sees draws and not h, so that noise is
+fresh in each of its steps, and the points found are *estimated*.
+"""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from certus.errors import require, require_count
+from certus.costs import SquaredL2
+from certus.errors import UnsupportedError, require, require_count
+from certus.evidence import Evidence
+from certus.inner.methods import Method
+from certus.losses import Criterion, MissProbability, ModelLoss
+from certus.rounding import FEW, up
+from certus.smoothing.sampling import Noise
 
 
 @dataclass(frozen=True)
-class RandomJitter:
+class RandomTranslation:
     """Random translation by up to ``pixels`` along both axes; the border is filled with zeros.
 
-    >>> RandomJitter(1)(torch.zeros(5, 1, 8, 8)).shape
+    >>> RandomTranslation(1)(torch.zeros(5, 1, 8, 8)).shape
     torch.Size([5, 1, 8, 8])
     """
 
@@ -40,7 +53,7 @@ class RandomJitter:
 
 
 @dataclass(frozen=True)
-class RandomWarp:
+class RandomAffine:
     """Random affine map near the identity: rotation, stretch, shear and translation.
 
     The map is x ↦ (I + strength·E)x + jitter·e about the centre, the entries of E and e uniform in [−1, 1].
@@ -49,7 +62,7 @@ class RandomWarp:
     Args:
         jitter: in pixels, not only whole ones.
 
-    >>> RandomWarp(0.1, jitter=1)(torch.zeros(5, 1, 8, 8)).shape
+    >>> RandomAffine(0.1, jitter=1)(torch.zeros(5, 1, 8, 8)).shape
     torch.Size([5, 1, 8, 8])
     """
 
@@ -66,13 +79,62 @@ class RandomWarp:
         height, width = images.shape[2:]
         noise = 2 * torch.rand(len(images), 2, 3) - 1
         # affine_grid has units of its own along each axis, in which the image ends at −1 and 1.
-        long, jitter = width / height, 2 * self.jitter
-        sizes = torch.tensor(
-            [
-                [self.strength, self.strength / long, jitter / width],
-                [self.strength * long, self.strength, jitter / height],
-            ]
-        )
+        strength, aspect, jitter = self.strength, width / height, 2 * self.jitter
+        row = [strength, strength / aspect, jitter / width]
+        sizes = torch.tensor([row, [strength * aspect, strength, jitter / height]])
         maps = torch.eye(2, 3) + sizes * noise
         places = functional.affine_grid(maps.to(images), list(images.shape), align_corners=False)
         return functional.grid_sample(images, places, align_corners=False)
+
+
+STEEPEST_BEND = up(2 * math.exp(-0.5) / math.sqrt(2 * math.pi), FEW)
+"""2φ(1): how much a smoothed loss between 0 and 1 can bend, in units of 1/σ²."""
+
+
+@dataclass(frozen=True, eq=False)
+class NoisyLoss(ModelLoss):
+    """Loss at noisy inputs, with fresh noise from torch's own generator in every call."""
+
+    noise: Noise | None = None
+
+    def __call__(self, inputs: Tensor, targets: Tensor) -> Tensor:
+        assert self.noise is not None
+        return super().__call__(inputs + fresh_noise(self.noise, inputs), targets)
+
+
+def fresh_noise(noise: Noise, like: Tensor) -> Tensor:
+    """Draw (batch, …) noise from torch's own generator."""
+    return noise.sigma * noise.cost.whiten(torch.randn_like(like))
+
+
+def training_noise(noise: float | Noise | None, method: Method) -> Noise | None:
+    """Return the noise of a training in the geometry of the method's cost, checked against its ascent."""
+    if noise is None or noise == 0:
+        return None
+    penalty = method.penalty
+    if not isinstance(noise, Noise):
+        noise = Noise(noise, SquaredL2() if penalty is None else penalty.cost)
+    if penalty is not None and penalty.maximizer.compares_values:
+        raise UnsupportedError(
+            f"`noise` needs an ascent with fixed steps, such as maximizer=certus.inner.PaperAscent(5); "
+            f"{type(penalty.maximizer).__name__} compares values, which fresh noise changes."
+        )
+    return noise
+
+
+def smoothed_concavity(sigma: float, criterion: Criterion, gamma: float, convexity: float) -> dict[str, Any]:
+    """Whether the exact smoothed inner problem is strongly concave at γ, as JSON.
+
+    Args:
+        convexity: s, the modulus of the cost in its own norm, in which the noise is measured.
+    """
+    bounded = isinstance(criterion, MissProbability)
+    threshold = up(STEEPEST_BEND / sigma**2 / convexity) if bounded else None
+    return {
+        "sigma": sigma,
+        "gamma": gamma,
+        "threshold": threshold,
+        "concave": None if threshold is None else gamma > threshold,
+        "evidence": Evidence.PROVEN if bounded else None,
+        "points": Evidence.ESTIMATED,
+    }

@@ -32,8 +32,9 @@ from certus.training.metrics import Sums
 
 _CLOSE = 0.05  # share of ρ
 _MOST_PASSES = 60
-_SAME = 1e-4  # a bracket of log γ that holds no other level
+_SAME = 1e-4  # width of a bracket of log γ that ends the search
 _SEARCHED = 4096  # samples on which γ is sought before all decide
+_SHARE, _SAMPLES = 0.1, 1000  # of the distance between classes, and by how many samples it is measured
 
 
 class RobustnessStatus(Enum):
@@ -141,10 +142,6 @@ def _next_guess(tried: list[Robustness], rho: float, low: float, high: float) ->
     return guess if trusted else (low + high) / 2
 
 
-_SHARE = 0.1
-_SAMPLES = 1000
-
-
 @dataclass(frozen=True)
 class Suggestion:
     """Default ρ with the distance, in the cost's norm, that it was derived from."""
@@ -184,11 +181,7 @@ def suggest_rho(data: Samples, cost: Cost, seed: int = 0) -> Suggestion:
 
 
 def _nearest_other(sample: Samples, index: int, cost: Cost) -> Tensor:
-    """Return √c to the nearest sample with another label; infinite if there is none."""
-    origin = sample.inputs[index : index + 1].expand_as(sample.inputs)
-    costs = cost(sample.inputs, origin)
-    if not sample.targets.is_floating_point():
-        costs = torch.where(sample.targets != sample.targets[index], costs, torch.inf)
-    else:
-        costs = torch.where(torch.arange(len(sample)) != index, costs, torch.inf)
-    return costs.min().sqrt()
+    """Return √c to the nearest sample with another label, in regression to the nearest; ∞ without any."""
+    costs = cost(sample.inputs, sample.inputs[index : index + 1].expand_as(sample.inputs))
+    kind = torch.arange(len(sample)) if sample.targets.is_floating_point() else sample.targets
+    return torch.where(kind != kind[index], costs, torch.inf).min().sqrt()

@@ -44,9 +44,8 @@ from certus.bounds.passes import Shape, Step
 from certus.bounds.validation import validate
 from certus.costs import Cost, SquaredL2
 from certus.data import Samples
-from certus.errors import ArgumentError, UnsupportedError, require, require_number
+from certus.errors import UnsupportedError, require, require_number
 from certus.inner import WRM, largest_curvature
-from certus.inner.methods import Method
 from certus.layers import LogCosh, SmoothAbs
 from certus.losses import Criterion, CrossEntropy, ModelLoss
 
@@ -407,16 +406,12 @@ class CertifiedTraining:
             require_number("gamma", self.gamma)
 
     def theta(
-        self,
-        model: nn.Module,
-        input_shape: Shape,
-        criterion: Criterion,
-        cost: Cost,
-        penalty: WRM | None = None,
+        self, model: nn.Module, shape: Shape, criterion: Criterion, cost: Cost, penalty: WRM | None = None
     ) -> CertifiedSet:
         """Return Θ for a model; raises ``UnsupportedError`` for one that cannot be proven.
 
         Args:
+            shape: of one input.
             criterion, cost: those of the training, which count where this object has none of its own.
             penalty: the WRM whose γ is followed where this object has none of its own.
         """
@@ -425,22 +420,9 @@ class CertifiedTraining:
         return CertifiedSet(
             model,
             1.0 if self.gamma is None else self.gamma,
-            input_shape=input_shape,
+            input_shape=shape,
             criterion=criterion if self.criterion is None else self.criterion,
             cost=cost if self.cost is None else self.cost,
             sharpest=self.sharpest,
             penalty=penalty if self.gamma is None else None,
         )
-
-    def projection(
-        self, model: nn.Module, method: Method, criterion: Criterion, shape: Shape
-    ) -> CertifiedSet:
-        """Return Θ of one training, with the weights projected onto it; ``shape`` is that of one input."""
-        penalty = method.penalty
-        if self.gamma is None and penalty is None:
-            raise ArgumentError(
-                "`certified` must have a γ for a method without one, CertifiedTraining(gamma=...); got None."
-            )
-        theta = self.theta(model, shape, criterion, _L2 if penalty is None else penalty.cost, penalty)
-        theta(model)
-        return theta

@@ -11,7 +11,7 @@ With F(θ) = E[φ_γ(θ; Z)], an ε-approximate inner maximiser and L_φ = L_θ�
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 from certus.errors import ArgumentError, require
 
@@ -35,12 +35,11 @@ class ConvergenceConstants:
     noise: float
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            value = getattr(self, field.name)
-            floor_allowed = field.name in ("parameter_smoothness", "cross_smoothness")
-            valid = 0 <= value < math.inf if floor_allowed else 0 < value < math.inf
-            rule = "be finite and not negative" if floor_allowed else "be positive and finite"
-            require(valid, field.name, rule, value)
+        for name, value in vars(self).items():
+            if name in ("parameter_smoothness", "cross_smoothness"):
+                require(0 <= value < math.inf, name, "be finite and not negative", value)
+            else:
+                require(0 < value < math.inf, name, "be positive and finite", value)
         if self.smoothness == 0:
             raise ArgumentError("The surrogate must not be linear in θ; got L_φ = 0.")
 
@@ -59,14 +58,16 @@ class ConvergenceConstants:
         >>> ConvergenceConstants(1.0, 1.0, 1.0, 2.0, 1.0).step_size(100)
         0.1
         """
-        least = self.least_steps()
-        require(steps >= least, "steps", f"be at least L_φΔ/σ² = {least}", steps)
+        self._check(steps)
         return math.sqrt(self.initial_gap / (self.smoothness * steps * self.noise**2))
 
     def bound(self, steps: int, accuracy: float = 0.0) -> float:
         """Return the bound on the mean of E‖∇F(θ^t)‖² after ``steps`` steps with inner accuracy ε."""
-        least = self.least_steps()
-        require(steps >= least, "steps", f"be at least L_φΔ/σ² = {least}", steps)
+        self._check(steps)
         require(accuracy >= 0, "accuracy", "not be negative", accuracy)
         rate = 4 * self.noise * math.sqrt(self.smoothness * self.initial_gap / steps)
         return rate + 4 * self.cross_smoothness**2 / self.modulus * accuracy
+
+    def _check(self, steps: int) -> None:
+        least = self.least_steps()
+        require(steps >= least, "steps", f"be at least L_φΔ/σ² = {least}", steps)

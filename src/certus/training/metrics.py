@@ -94,8 +94,7 @@ def clean_metrics(loss: ModelLoss, data: Samples, batch_size: int = 1024) -> dic
     """
     sums = Sums()
     with loss_eval_mode(loss):
-        for first in range(0, len(data), batch_size):
-            batch = data[first : first + batch_size]
+        for batch in data.batches(batch_size):
             outputs = loss.outputs(batch.inputs)
             right = right_or_wrong(outputs, batch.targets)
             sums.add(batch.weights, loss=loss.criterion(outputs, batch.targets), **right)
@@ -105,9 +104,6 @@ def clean_metrics(loss: ModelLoss, data: Samples, batch_size: int = 1024) -> dic
 def right_or_wrong(outputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
     """Return whether each sample is classified right; empty in regression."""
     return {} if targets.is_floating_point() else {"accuracy": predicted(outputs) == targets}
-
-
-_BATCH = 1024
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,10 +121,8 @@ class ClassificationReport:
     @property
     def recall(self) -> list[float | None]:
         """Recall of each class; None for a class without samples."""
-        counts = self.confusion.sum(1)
-        return [
-            int(self.confusion[at, at]) / int(count) if count else None for at, count in enumerate(counts)
-        ]
+        shares = self.confusion.diagonal().double() / self.confusion.sum(1)
+        return [None if math.isnan(share) else share for share in shares.tolist()]
 
     @property
     def balanced_accuracy(self) -> float:
@@ -145,8 +139,8 @@ class ClassificationReport:
     @property
     def never(self) -> list[int]:
         """Classes that have samples and are never predicted."""
-        there, given = self.confusion.sum(1) > 0, self.confusion.sum(0) > 0
-        return (there & ~given).nonzero().flatten().tolist()
+        unseen = (self.confusion.sum(1) > 0) & (self.confusion.sum(0) == 0)
+        return unseen.nonzero().flatten().tolist()
 
     def as_json(self) -> dict[str, Any]:
         label, share = self.majority
@@ -181,8 +175,7 @@ def regression_report(loss: ModelLoss, data: SplitDataset) -> dict[str, float]:
 
 def balanced(data: SplitDataset) -> SplitDataset:
     """Weight the training samples so that every class counts alike; the mean weight is 1."""
-    train = replace(data.train, weights=balancing_weights(data)[data.train.targets])
-    return replace(data, train=train)
+    return replace(data, train=replace(data.train, weights=balancing_weights(data)[data.train.targets]))
 
 
 def balancing_weights(data: SplitDataset) -> Tensor:
@@ -195,4 +188,4 @@ def balancing_weights(data: SplitDataset) -> Tensor:
 @torch.no_grad()
 def _outputs(loss: ModelLoss, data: Samples) -> Tensor:
     with loss_eval_mode(loss):
-        return torch.cat([loss.model(part) for part in data.inputs.split(_BATCH)]).cpu()
+        return torch.cat([loss.model(part) for part in data.inputs.split(1024)]).cpu()

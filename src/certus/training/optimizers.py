@@ -102,9 +102,8 @@ def make_optimizer(
     rule = f"be a torch optimizer, or a function from parameter groups to one, {_OPTIMIZER}"
     require(callable(given), "optimizer", rule, repr(given))
     optimizer = given(groups)
-    require(
-        isinstance(optimizer, Optimizer), "optimizer", f"make an optimizer, {_OPTIMIZER}", type(optimizer)
-    )
+    valid = isinstance(optimizer, Optimizer)
+    require(valid, "optimizer", f"make an optimizer, {_OPTIMIZER}", type(optimizer))
     return optimizer
 
 

@@ -16,24 +16,14 @@ from certus.bounds.validation import smoothing_hint
 from certus.errors import CertusError, UnreadableModelError
 
 RATIOS = {
-    1: (7.3, 2.6),
-    2: (103.0, 8.6),
-    3: (1138.0, 27.0),
-    4: (12267.0, 108.0),
-    9: (5e7, 3000.0),
-    17: (5e7, 4e6),
+    1: (7.3, 2.6, "close"),
+    2: (103.0, 8.6, "useful for small rho"),
+    3: (1138.0, 27.0, "loose"),
+    4: (12267.0, 108.0, "of little use beyond tiny rho"),
+    9: (5e7, 3000.0, "of no use: prove by --smoothing"),
+    17: (5e7, 4e6, "of no use: prove by --smoothing"),
 }
-"""By depth: how many times what is attained the bounds on curvature and on slope are."""
-
-_USELESS = "of no use: prove by --smoothing"
-_WORDS = {
-    1: "close",
-    2: "useful for small rho",
-    3: "loose",
-    4: "of little use beyond tiny rho",
-    9: _USELESS,
-    17: _USELESS,
-}
+"""By depth: ratios of the bounds on curvature and on slope to attained values, and a verdict on them."""
 
 
 def prospects(model: nn.Module, shape: Shape) -> str:
@@ -47,16 +37,14 @@ def prospects(model: nn.Module, shape: Shape) -> str:
     depth = depth_of(steps)
     if depth == 0:
         return "This model can be certified: it is affine, and its bounds are tight."
-    row = max(each for each in RATIOS if each <= depth)
-    curvature, slope = RATIOS[row]
+    curvature, slope, verdict = RATIOS[max(each for each in RATIOS if each <= depth)]
     more = "over " if depth > 4 else "about "
     kinked = next((step for step in _all_steps(steps) if not step.stage.smooth), None)
-    words = f"{more}{slope:g} times the attained slope at depth {depth} ({_WORDS[row]})"
+    words = f"{more}{slope:g} times the attained slope at depth {depth} ({verdict})"
     if kinked is not None:
-        place = kinked.path or kinked.kind
         return (
-            f"This model can be certified by its slope only, since {place} ({kinked.kind}) has kinks: bounds "
-            f"on slopes are {words}. {smoothing_hint(model, shape)}"
+            f"This model can be certified by its slope only, since {kinked.path or kinked.kind} "
+            f"({kinked.kind}) has kinks: bounds on slopes are {words}. {smoothing_hint(model, shape)}"
         )
     return (
         f"This model can be certified by its slope and its curvature: bounds on the slope are typically "

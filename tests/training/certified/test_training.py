@@ -15,7 +15,7 @@ from certus.datasets import digits
 from certus.errors import ArgumentError, UnsupportedError
 from certus.inner.methods import ERM, Method
 from certus.models import build_model, certified_mlp, principal_components
-from certus.training import Callback, Fit, RandomJitter, RandomWarp, TrainingState, fit
+from certus.training import Callback, Fit, RandomAffine, RandomTranslation, TrainingState, fit
 from certus.training.certified import SAFETY, CertifiedSet, CertifiedTraining
 
 DATA = digits()
@@ -133,11 +133,11 @@ def test_what_certified_training_refuses() -> None:
         fit(relu, DATA.train[:64], certified=CertifiedTraining(1.0))
 
 
-def test_shifts_move_images_and_bring_zeros_in() -> None:
+def test_translations_move_images_and_bring_zeros_in() -> None:
     images = torch.rand(64, 2, 5, 7) + 1
-    jitter = RandomJitter(1)
+    translation = RandomTranslation(1)
     torch.manual_seed(3)
-    moved = jitter(images)
+    moved = translation(images)
     seen = set()
     for before, after in zip(images, moved, strict=True):
         padded = np.pad(before.numpy(), ((0, 0), (1, 1), (1, 1)))
@@ -151,12 +151,12 @@ def test_shifts_move_images_and_bring_zeros_in() -> None:
         seen.add(fits[0])
     assert len(seen) == 9
     with pytest.raises(ArgumentError, match="`images` must be"):
-        jitter(torch.zeros(2, 5))
+        translation(torch.zeros(2, 5))
     with pytest.raises(ArgumentError, match="`pixels` must be a whole number, at least 1"):
-        RandomJitter(0)
+        RandomTranslation(0)
 
 
-def test_warps_are_maps_of_the_plane() -> None:
+def test_affine_maps_are_maps_of_the_plane() -> None:
     """A bright blob of an image that is not square lands where the map that is drawn puts it."""
     strength, jitter, height, width = 0.2, 1.5, 41, 51
     torch.manual_seed(5)
@@ -167,19 +167,19 @@ def test_warps_are_maps_of_the_plane() -> None:
     for place in ((0.0, 0.0), (9.0, -4.0)):
         blob = torch.exp(-((columns - place[0]) ** 2 + (rows - place[1]) ** 2) / 8)
         torch.manual_seed(5)
-        moved = RandomWarp(strength, jitter)(blob.expand(30, 1, height, width))[:, 0]
+        moved = RandomAffine(strength, jitter)(blob.expand(30, 1, height, width))[:, 0]
         found = torch.stack([(moved * grid).sum((1, 2)) / moved.sum((1, 2)) for grid in (columns, rows)], 1)
         # The output at p shows the input at A p + s: a blob at x appears at A⁻¹(x − s).
         expected = torch.linalg.solve(maps, torch.tensor(place) - jitter * noise[:, :, 2])
         torch.testing.assert_close(found, expected, atol=0.05, rtol=0)
     with pytest.raises(ArgumentError, match="`images` must be"):
-        RandomWarp(0.1)(torch.zeros(2, 5))
+        RandomAffine(0.1)(torch.zeros(2, 5))
     with pytest.raises(ArgumentError, match=r"`images` must be floating-point numbers; got torch\.uint8"):
-        RandomWarp(0.1)(torch.zeros(2, 1, 5, 5, dtype=torch.uint8))
+        RandomAffine(0.1)(torch.zeros(2, 1, 5, 5, dtype=torch.uint8))
     with pytest.raises(ArgumentError, match=r"`strength` must lie between 0 and 0\.5; got 0\.7"):
-        RandomWarp(0.7)
+        RandomAffine(0.7)
     with pytest.raises(ArgumentError, match="`jitter` must be finite and not negative; got -1"):
-        RandomWarp(0.1, -1)
+        RandomAffine(0.1, -1)
 
 
 def test_principal_components_equal_numpys() -> None:
