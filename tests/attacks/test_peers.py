@@ -12,8 +12,7 @@ import torchattacks
 from torch import Tensor
 
 from certus import Box, CrossEntropy, ModelLoss
-from certus.attacks import BIM, FGSM, PGD, GradientAttack
-from certus.attacks import projections as balls
+from certus.attacks import BIM, FGSM, PGD, GradientAttack, projected_gradient_descent
 from tests.attacks.models import convolutional, images
 
 BOX = Box(0, 1)
@@ -64,8 +63,8 @@ def test_ifgm(norm: float, steps: int) -> None:
 @STEPS
 def test_pgm_from_the_same_start(norm: float, steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
     epsilon, step = EPSILON[norm], 0.03
-    start = balls.uniform(INPUTS, torch.full((len(INPUTS),), epsilon), norm)
-    monkeypatch.setattr(balls, "uniform", lambda *ignored: start)
+    start = projected_gradient_descent.uniform(INPUTS, torch.full((len(INPUTS),), epsilon), norm)
+    monkeypatch.setattr(projected_gradient_descent, "uniform", lambda *ignored: start)
     kind = foolbox.attacks.L2PGD if norm == 2 else foolbox.attacks.LinfPGD
     monkeypatch.setattr(kind, "get_random_start", lambda self, x0, radius: x0 + start)
     found = PGD(epsilon, norm, steps=steps, step_size=step, domain=BOX)(LOSS, INPUTS, LABELS)

@@ -14,7 +14,7 @@ from scipy import stats
 from torch import Tensor
 
 from certus._names import NORMS
-from certus.attacks.projections import check_norm, project, steepest, steepest_step, uniform
+from certus.attacks.projected_gradient_descent import check_norm, project, steepest, steepest_step, uniform
 from certus.errors import ArgumentError
 from certus.norms import Lp
 from tests.oracles import Array

@@ -1,4 +1,4 @@
-"""γ for a wanted ρ, against the closed form of a linear loss: ρ̂ = ‖g‖²/4γ²."""
+"""γ for a wanted ρ, against the closed form of a linear loss, ρ̂ = ‖g‖²/4γ²; the default ρ of data."""
 
 from __future__ import annotations
 
@@ -9,9 +9,13 @@ import torch
 from lightning_fabric import Fabric
 from torch import nn
 
-from certus import WRM, ModelLoss
+import certus
+from certus import WRM, ModelLoss, SquaredL2
+from certus.costs import WeightedL2
 from certus.data import Samples
+from certus.datasets import digits
 from certus.training import RobustnessStatus, calibrate
+from certus.training.calibration import suggest_rho
 
 CPU = Fabric(accelerator="cpu", devices=1)
 SLOPE = torch.tensor([[3.0, 4.0]])
@@ -44,3 +48,24 @@ def test_a_floor_that_binds() -> None:
     found = calibrate(wrm, linear(), DATA, 4, CPU)
     assert found.status is RobustnessStatus.FLOOR
     assert found.rho_hat == pytest.approx(25 / (4 * 100.0**2))
+
+
+def test_the_suggested_level_is_a_tenth_of_the_distance_between_classes() -> None:
+    data = digits().train[:300]
+    rows = data.inputs.flatten(1).double()
+    distances = torch.cdist(rows, rows)
+    distances[data.targets[:, None] == data.targets[None]] = torch.inf
+    expected = float(distances.amin(1).median())
+    found = suggest_rho(data, SquaredL2())
+    assert found.distance == pytest.approx(expected, rel=1e-5)
+    assert found.rho == pytest.approx((0.1 * expected) ** 2, rel=1e-5)
+    assert "a tenth of" in found.reason
+    weighted = suggest_rho(data, WeightedL2(torch.full((1, 8, 8), 4.0)))
+    assert weighted.distance == pytest.approx(2 * expected, rel=1e-5)
+
+
+def test_levels_for_regression_and_for_nothing_to_tell_apart() -> None:
+    data = Samples(torch.tensor([[0.0], [1.0], [3.0]]), torch.tensor([0.1, 0.2, 0.3]))
+    assert suggest_rho(data, SquaredL2()).distance == pytest.approx(1.0)
+    with pytest.raises(certus.errors.ArgumentError, match="no two samples differ"):
+        suggest_rho(Samples(torch.zeros(3, 1), torch.tensor([0, 0, 0])), SquaredL2())

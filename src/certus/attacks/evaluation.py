@@ -23,8 +23,7 @@ from certus._defaults import ATTACK_STEPS
 from certus._eval_mode import loss_eval_mode
 from certus._names import GRADIENT_ATTACKS, NORMS, PAPER_NAMES
 from certus._validation import check_batch
-from certus.attacks.projected_gradient_descent import FGSM, GradientAttack, default_step
-from certus.attacks.projections import check_norm
+from certus.attacks.projected_gradient_descent import FGSM, GradientAttack, check_norm, default_step
 from certus.costs import Cost, SquaredL2
 from certus.costs.masked import masked_to
 from certus.data import DataLike, Samples, gather_samples

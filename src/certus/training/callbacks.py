@@ -6,16 +6,8 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
 
+from rich import progress
 from rich.console import Console, RenderableType
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TaskID,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
 from rich.text import Text
 
 from certus._progress import shows_progress
@@ -24,13 +16,13 @@ from certus.training._fit import Callback, TrainingState
 from certus.training.metrics import EpochMetrics
 
 
-class _TwoLines(Progress):
+class _TwoLines(progress.Progress):
     """Progress bar on one line, with metrics on a line below."""
 
     def get_renderables(self) -> Iterable[RenderableType]:
         yield self.make_tasks_table(self.tasks)
         for task in self.tasks:
-            yield Text(task.fields["news"], overflow="ellipsis", no_wrap=True, style="dim")
+            yield Text(task.fields["metrics"], overflow="ellipsis", no_wrap=True, style="dim")
 
 
 class ProgressBar(Callback):
@@ -39,15 +31,15 @@ class ProgressBar(Callback):
     def __init__(self, console: Console | None = None) -> None:
         console = console or Console(stderr=True)
         self._progress = _TwoLines(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=24),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TimeRemainingColumn(),
+            progress.TextColumn("{task.description}"),
+            progress.BarColumn(bar_width=24),
+            progress.MofNCompleteColumn(),
+            progress.TimeElapsedColumn(),
+            progress.TimeRemainingColumn(),
             console=console,
             disable=not shows_progress(console),
         )
-        self._task = TaskID(0)
+        self._task = progress.TaskID(0)
         self._epochs = 0
         self._steps: int | None = None
 
@@ -61,28 +53,28 @@ class ProgressBar(Callback):
     def on_train_start(self, state: TrainingState, epochs: int, steps: int | None) -> None:
         self._epochs, self._steps = epochs, steps
         total = None if steps is None else epochs * steps  # a loader may not know its length
-        self._task = self._progress.add_task("training", total=total, news="")
+        self._task = self._progress.add_task("training", total=total, metrics="")
         self._show(state)
 
     def on_step_end(self, state: TrainingState) -> None:
         self._show(state)
 
     def on_measure_start(self) -> None:
-        self._progress.update(self._task, description="measuring rho_hat", news="")
+        self._progress.update(self._task, description="measuring rho_hat", metrics="")
 
     def _show(self, state: TrainingState) -> None:
         means = {name: total / count for name, (total, count) in state.sums.totals.items()}
         names = ("loss", "accuracy", "rho_running", "gradients")
         parts = [f"{name.partition('_')[0]} {means[name]:.3g}" for name in names if name in means]
-        news = ("moved inputs: " if "phi" in means else "") + "  ".join(parts)
+        metrics = ("moved inputs: " if "phi" in means else "") + "  ".join(parts)
         penalty = state.method.penalty
         if penalty is not None and isinstance(penalty.gamma, float):
-            news += f"  gamma {penalty.gamma:.3g}"
+            metrics += f"  gamma {penalty.gamma:.3g}"
         self._progress.update(
             self._task,
             completed=state.epoch * (self._steps or 0) + state.step,
             description=f"epoch {min(state.epoch + 1, self._epochs)}/{self._epochs}",
-            news=news,
+            metrics=metrics,
         )
 
 

@@ -1,4 +1,4 @@
-"""Projections of the weights, decay by layer, and the level suggested by the data."""
+"""Projections of the weights, and decay by layer."""
 
 from __future__ import annotations
 
@@ -7,13 +7,8 @@ import torch
 from torch import nn
 
 import certus
-from certus import SquaredL2
-from certus.costs import WeightedL2
-from certus.data import Samples
-from certus.datasets import digits
 from certus.errors import UnsupportedError
 from certus.training import Projection, SpectralBall, WeightBall, WeightBox, decay_groups, early_and_late
-from certus.training.calibration import suggest_rho
 
 
 def network(scale: float = 3.0) -> nn.Sequential:
@@ -98,27 +93,6 @@ def test_refused() -> None:
             work()
     with pytest.raises(certus.errors.UnsupportedError, match=r"`0\.weight` has shape"):
         SpectralBall(1.0)(nn.Sequential(nn.Conv2d(1, 1, 3)))
-
-
-def test_the_suggested_level_is_a_tenth_of_the_distance_between_classes() -> None:
-    data = digits().train[:300]
-    rows = data.inputs.flatten(1).double()
-    distances = torch.cdist(rows, rows)
-    distances[data.targets[:, None] == data.targets[None]] = torch.inf
-    expected = float(distances.amin(1).median())
-    found = suggest_rho(data, SquaredL2())
-    assert found.distance == pytest.approx(expected, rel=1e-5)
-    assert found.rho == pytest.approx((0.1 * expected) ** 2, rel=1e-5)
-    assert "a tenth of" in found.reason
-    weighted = suggest_rho(data, WeightedL2(torch.full((1, 8, 8), 4.0)))
-    assert weighted.distance == pytest.approx(2 * expected, rel=1e-5)
-
-
-def test_levels_for_regression_and_for_nothing_to_tell_apart() -> None:
-    data = Samples(torch.tensor([[0.0], [1.0], [3.0]]), torch.tensor([0.1, 0.2, 0.3]))
-    assert suggest_rho(data, SquaredL2()).distance == pytest.approx(1.0)
-    with pytest.raises(certus.errors.ArgumentError, match="no two samples differ"):
-        suggest_rho(Samples(torch.zeros(3, 1), torch.tensor([0, 0, 0])), SquaredL2())
 
 
 def test_a_layer_is_not_another_whose_name_begins_alike() -> None:
