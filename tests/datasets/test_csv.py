@@ -138,7 +138,7 @@ def test_missing_values_are_named(tmp_path: Path, cell: str) -> None:
 def test_numbers_that_are_not_finite_are_named(tmp_path: Path, cell: str) -> None:
     for column, name in ((0, "x"), (2, "y")):
         spec = write(tmp_path / "a.csv", ["x", "c", "y"], changed(3, column, cell))
-        rule = rf"must hold finite numbers; got {cell} in column '{name}', row 4 \(line 5\)"
+        rule = rf"must hold finite numbers; got '{cell}' in column '{name}', row 4 \(line 5\)"
         with pytest.raises(ArgumentError, match=rule):
             load(spec)
 

@@ -14,9 +14,9 @@ import torch
 from pyarrow import parquet
 
 from certus.datasets import SplitDataset, TableOptions, from_frame, load
-from certus.datasets.base import GAP
 from certus.datasets.new_data import load_like
 from certus.datasets.raw_table import kind_of, money
+from certus.datasets.tables import GAP
 from certus.errors import ArgumentError
 
 COUNT = 40

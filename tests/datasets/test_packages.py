@@ -16,17 +16,9 @@ import torch
 from pyarrow import parquet
 
 from certus.datasets import employment, fashion_mnist, fetch, load, mnist
-from certus.datasets.arrays import digest_arrays
-from certus.datasets.employment import CATEGORIES
-from certus.datasets.employment import EXPECTED as EXPECTED_EMPLOYMENT
-from certus.datasets.employment import convert as convert_employment
-from certus.datasets.employment import verify as verify_employment
+from certus.datasets.base import digest_arrays
 from certus.datasets.fetching import ClientError, download_wheel, run, store
-from certus.datasets.images import FASHION_EXPECTED as EXPECTED_FASHION
-from certus.datasets.images import MNIST_EXPECTED as EXPECTED_MNIST
-from certus.datasets.images import convert_fashion_mnist as convert_fashion
-from certus.datasets.images import convert_mnist, verify_mnist
-from certus.datasets.images import verify_fashion_mnist as verify_fashion
+from certus.datasets.packages import CATEGORIES, EMPLOYMENT, FASHION_MNIST, MNIST
 from certus.domains import Box
 from certus.errors import ArgumentError
 from certus.storage.write import LOCK
@@ -75,9 +67,9 @@ def mnist_wheel(folder: Path) -> Path:
 
 
 def test_mnist_is_read_from_its_wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    arrays = convert_mnist(mnist_wheel(tmp_path))
+    arrays = MNIST.convert(mnist_wheel(tmp_path))
     store("mnist", arrays, {}, tmp_path)
-    monkeypatch.setitem(EXPECTED_MNIST, "sha256", digest_arrays(arrays))
+    monkeypatch.setitem(MNIST.expected, "sha256", digest_arrays(arrays))
     data = load("mnist", cache=tmp_path, seed=4)
     assert (len(data.train), len(data.calibration), len(data.test)) == (22, 2, 5)
     assert torch.equal(data.train.inputs, mnist(4, cache=tmp_path).train.inputs)
@@ -89,7 +81,7 @@ def test_mnist_is_read_from_its_wheel(tmp_path: Path, monkeypatch: pytest.Monkey
     with pytest.raises(
         ArgumentError, match="`mnist` must have train shape 60000 28 28; the package has 24 28 28"
     ):
-        verify_mnist(arrays)
+        MNIST.verify(arrays)
 
 
 def idx(array: np.ndarray[Any, np.dtype[np.uint8]]) -> bytes:
@@ -107,9 +99,9 @@ def test_fashion_mnist_is_read_from_the_unpacked_package(
     for part, rows in (("train", slice(0, 24)), ("t10k", slice(24, 29))):
         (folder / f"{part}-images-idx3-ubyte.gz").write_bytes(gzip.compress(idx(pixels[rows])))
         (folder / f"{part}-labels-idx1-ubyte.gz").write_bytes(gzip.compress(idx(labels[rows])))
-    arrays = convert_fashion(tmp_path)
+    arrays = FASHION_MNIST.convert(tmp_path)
     store("fashion-mnist", arrays, {}, tmp_path)
-    monkeypatch.setitem(EXPECTED_FASHION, "sha256", digest_arrays(arrays))
+    monkeypatch.setitem(FASHION_MNIST.expected, "sha256", digest_arrays(arrays))
     data = load("fashion-mnist", cache=tmp_path)
     torch.testing.assert_close(data.test.inputs[:, 0], torch.from_numpy(pixels[24:] / 255).float())
     assert torch.equal(data.test.inputs, fashion_mnist(cache=tmp_path).test.inputs)
@@ -119,7 +111,7 @@ def test_fashion_mnist_is_read_from_the_unpacked_package(
     with pytest.raises(
         ArgumentError, match="`fashion-mnist` must have train shape 60000 28 28; the package has"
     ):
-        verify_fashion(arrays)
+        FASHION_MNIST.verify(arrays)
 
 
 def employment_tables() -> dict[str, dict[str, Any]]:
@@ -154,9 +146,9 @@ def employment_wheel(folder: Path, tables: dict[str, dict[str, Any]]) -> Path:
 
 def test_employment_is_read_from_its_wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tables = employment_tables()
-    arrays = convert_employment(employment_wheel(tmp_path, tables))
+    arrays = EMPLOYMENT.convert(employment_wheel(tmp_path, tables))
     store("employment", arrays, {}, tmp_path)
-    monkeypatch.setitem(EXPECTED_EMPLOYMENT, "sha256", digest_arrays(arrays))
+    monkeypatch.setitem(EMPLOYMENT.expected, "sha256", digest_arrays(arrays))
     data = load("employment", cache=tmp_path, seed=1)
     assert (len(data.train), len(data.calibration), len(data.test)) == (12, 4, 4)
     assert {year: len(split) for year, split in data.later.items()} == {"2016": 5, "2017": 5, "2018": 5}
@@ -186,22 +178,22 @@ def test_employment_is_read_from_its_wheel(tmp_path: Path, monkeypatch: pytest.M
     raw = employment(1, standardize=False, cache=tmp_path)
     assert raw.train.inputs[:, 0].tolist() == ages.tolist()
     with pytest.raises(ArgumentError, match="`employment` must have rows of 2015 68785; the package has 20"):
-        verify_employment(arrays)
+        EMPLOYMENT.verify(arrays)
 
 
 def test_employment_with_holes_is_refused(tmp_path: Path) -> None:
     tables = employment_tables()
     tables["analysis"]["AGEP"][3] = None
     with pytest.raises(ArgumentError, match="no missing values in analysis AGEP; got 1"):
-        convert_employment(employment_wheel(tmp_path, tables))
+        EMPLOYMENT.convert(employment_wheel(tmp_path, tables))
     tables = employment_tables()
     tables["reference"]["AGEP"][3] = float("nan")
     with pytest.raises(ArgumentError, match="must have a finite age in every row"):
-        convert_employment(employment_wheel(tmp_path, tables))
+        EMPLOYMENT.convert(employment_wheel(tmp_path, tables))
     tables = employment_tables()
     tables["analysis_target"]["id"].reverse()
     with pytest.raises(ArgumentError, match="list the later targets in the order of the later rows"):
-        convert_employment(employment_wheel(tmp_path, tables))
+        EMPLOYMENT.convert(employment_wheel(tmp_path, tables))
 
 
 def test_without_pyarrow_the_error_says_what_to_install(
@@ -210,7 +202,7 @@ def test_without_pyarrow_the_error_says_what_to_install(
     path = employment_wheel(tmp_path, employment_tables())
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(ArgumentError, match=r"needs pyarrow: pip install 'certus\[data\]'"):
-        convert_employment(path)
+        EMPLOYMENT.convert(path)
     # Said before 23 MB are downloaded.
     lines: list[str] = []
     with pytest.raises(ArgumentError, match=r"needs pyarrow: pip install 'certus\[data\]'"):

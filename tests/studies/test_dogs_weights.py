@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from certus.datasets.arrays import digest_arrays
+from certus.datasets.base import digest_arrays
 from certus.datasets.fetching import store
 from certus.errors import ArgumentError
-from studies.dogs.resnet50 import EXPECTED, convert, resnet50_weights, verify
+from studies.dogs.resnet50 import EXPECTED, PACKAGE, convert, resnet50_weights
 
 KERNEL = np.arange(6, dtype=np.float32).reshape(1, 1, 2, 3) / 7
 BIAS = np.array([-1.5, 2.5, 1e-8], dtype=np.float32)
@@ -50,7 +50,7 @@ def test_weights_are_those_of_the_package(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_other_weights_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ArgumentError, match="`resnet50` must have arrays 320; the package has 2"):
-        verify(convert(package(tmp_path)))
+        PACKAGE.verify(convert(package(tmp_path)))
     with pytest.raises(ArgumentError, match="must have 36 bytes of weights, as its list says; got 35"):
         convert(package(tmp_path, bytes(35)))
     with pytest.raises(ArgumentError, match="must have weights of float32; got float16"):

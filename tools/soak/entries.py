@@ -65,7 +65,7 @@ def local_package() -> None:
     def convert(folder: Path) -> dict[str, np.ndarray[Any, Any]]:
         return {"images": np.zeros((5, 3), np.uint8), "labels": np.arange(5, dtype=np.int16)}
 
-    package = Package("mnist", "made here", download, convert, lambda _: {"rows": "5"}, "wait")
+    package = Package("mnist", "made here", download, convert, lambda _: {"rows": "5"}, {}, "wait")
     catalogue.PACKAGES["mnist"] = package
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from certus._format import escape_controls
-from certus.datasets.raw_table import is_number
+from certus.datasets.raw_table import plain_number
 
 _FORMULA = re.compile(r"'*[=+\-@\t\r]")
 
@@ -31,7 +31,7 @@ def plain_cell(text: str) -> str:
     >>> [plain_cell(text) for text in ("=1+1", "'=1", "-5", "a=1")]
     ["'=1+1", "''=1", '-5', 'a=1']
     """
-    return f"'{text}" if _FORMULA.match(text) and not is_number(text) else text
+    return f"'{text}" if _FORMULA.match(text) and plain_number(text) is None else text
 
 
 def as_csv(rows: Iterable[Sequence[Any]]) -> str:

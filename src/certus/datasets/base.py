@@ -1,202 +1,27 @@
-"""The data set type, and the recipe that encodes the columns of a table.
-
-A recipe is learnt once, from the training table, and applied to every table that is read later: with the
-same categories, medians and types of columns. An unknown category has all of its inputs at 0; a missing
-number gets the training median. Both are reported with their shares. A missing column is named.
-"""
+"""The type of a data set; targets, digests of arrays, and splits into train, calibration and test rows."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from certus.data import Samples, season
-from certus.datasets.arrays import Array, Bytes, Targets
-from certus.datasets.raw_table import (
-    Categorical,
-    Column,
-    Numeric,
-    RawColumn,
-    RawTable,
-    TableProblem,
-    numbers_in,
-    refuse,
-)
+from certus.data import Samples
 from certus.domains import Box, Domain
-from certus.errors import truncate
+from certus.errors import require, require_seed
 
-GAP = "(missing)"
-"""The category of a missing word."""
+if TYPE_CHECKING:
+    from certus.datasets.tables import Recipe
 
-_SHOWN = 3
-
-
-@dataclass(frozen=True)
-class ColumnRecipe:
-    """Encoding of one column of a table.
-
-    Attributes:
-        kind: one of ``READERS``, "category" or "dropped".
-        missing, distinct: gaps and different values in the table that it was learnt from.
-        categories: of a category, in order.
-        median: of the training rows of a number; a gap gets it.
-        reason: why it is dropped.
-    """
-
-    name: str
-    kind: str
-    missing: int
-    distinct: int
-    categories: tuple[str, ...] = ()
-    median: float = 0.0
-    reason: str = ""
-
-    @property
-    def becomes(self) -> str:
-        """Description of the encoding."""
-        if self.kind == "dropped":
-            return f"dropped: {self.reason}"
-        if self.kind == "category":
-            return f"{len(self.categories)} one-hot columns"
-        text = "day and season (3 numbers)" if self.kind.startswith("date") else "a number"
-        return f"{text}; gaps get {self.median:.4g}, and a column that says so" if self.missing else text
-
-    def bare(self, raw: RawColumn) -> Column:
-        """Return the column unencoded, with NaN or the category of gaps where a value is missing."""
-        if self.kind != "category":
-            return Numeric(self.name, self.values(raw))
-        codes_of = {category: code for code, category in enumerate(self.categories)}
-        codes = [codes_of.get(GAP if cell is None else cell, -1) for cell in raw.words]
-        return Categorical(self.name, np.array(codes, dtype=np.int64), self.categories)
-
-    def gaps_are_ambiguous(self, raw: RawColumn) -> bool:
-        """Whether ``GAP`` is both a category and a missing value, in these rows or in those of the recipe."""
-        word = GAP in raw.words or (GAP in self.categories and not self.missing)
-        return word and (self.missing > 0 or bool(raw.gaps.any()))
-
-    def values(self, raw: RawColumn) -> Array:
-        """Return (n,) numbers, NaN where a value is missing."""
-        if raw.numbers is not None:
-            return raw.numbers
-        assert raw.cells is not None
-        return numbers_in(raw.cells, self.kind)
-
-    def features(self, raw: RawColumn) -> list[Column]:
-        """Return the encoded columns."""
-        if self.kind == "category":
-            return [self.bare(raw)]
-        values = self.values(raw)
-        gaps = np.isnan(values)
-        filled = np.where(gaps, self.median, values)
-        columns: list[Column] = [Numeric(self.name, filled)]
-        if self.kind.startswith("date"):
-            for part, wave in zip(("winter", "spring"), season(torch.from_numpy(filled)), strict=True):
-                columns.append(Numeric(f"{self.name} ({part})", wave.numpy(), part_of=self.name))
-        if self.missing:
-            mark = Categorical(
-                f"{self.name}?", gaps.astype(np.int64), ("known", "missing"), part_of=self.name
-            )
-            columns.append(mark)
-        return columns
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """Encoding of all columns of a table except the target, in their order.
-
-    Attributes:
-        target: the column that is predicted.
-        target_kind: one of ``READERS`` where its cells are numbers, "label" for words.
-    """
-
-    columns: tuple[ColumnRecipe, ...]
-    target: str
-    target_kind: str
-
-    @property
-    def kept(self) -> tuple[ColumnRecipe, ...]:
-        return tuple(column for column in self.columns if column.kind != "dropped")
-
-    def features(self, table: RawTable) -> list[Column]:
-        """Return the encoded columns of a table."""
-        return [feature for one in self.kept for feature in one.features(table.columns[one.name])]
-
-    def check(self, table: RawTable) -> None:
-        """Raise ``ArgumentError`` with all problems of a new table."""
-        lacks = [column.name for column in self.kept if column.name not in table.columns]
-        problems = []
-        if lacks:
-            rule = f"have the columns that the run was trained with; {_listed(lacks)} missing"
-            problems.append(TableProblem(rule, f"only {_listed(list(table.columns), most=8)}"))
-        for column in self.kept:
-            if column.name not in table.columns:
-                continue
-            if column.kind != "category":
-                problems += _unreadable(table, column)
-            elif column.gaps_are_ambiguous(table.columns[column.name]):
-                problems.append(ambiguous_gaps(column.name, " of this table and that of the run"))
-        refuse(table.source, problems)
-
-    def unknown(self, table: RawTable) -> list[str] | None:
-        """List the values of a new table that are not among the categories; None where columns are
-        missing."""
-        if any(column.name not in table.columns for column in self.kept):
-            return None
-        categorical = [column for column in self.kept if column.kind == "category"]
-        cells = (
-            (column.categories, cell) for column in categorical for cell in table.columns[column.name].words
-        )
-        return [cell for known, cell in cells if cell is not None and cell not in known]
-
-    def notes(self, table: RawTable) -> tuple[str, ...]:
-        """Describe unknown categories and missing numbers of a new table, with their shares."""
-        notes = [table.remark] if table.remark else []
-        for column in self.kept:
-            raw = table.columns[column.name]
-            if column.kind == "category":
-                cells = [GAP if cell is None else cell for cell in raw.words]
-                unknown = sorted(set(cells) - set(column.categories))
-                if unknown:
-                    share = sum(cell in unknown for cell in cells) / len(cells)
-                    reason = f"a category that no row of the run had: {_listed(unknown)}"
-                    notes.append(f"{share:.2%} of {column.name!r} count as unknown, {reason}.")
-            elif not column.missing and raw.gaps.any():
-                share, fill = float(raw.gaps.mean()), f"the training median, {column.median:.4g}"
-                notes.append(f"{share:.2%} of {column.name!r} are missing: they get {fill}.")
-        return tuple(notes)
-
-
-def ambiguous_gaps(label: str, of: str = "") -> TableProblem:
-    """Problem of a column that has both the category ``GAP`` and missing values.
-
-    Args:
-        of: which tables the column is looked at in, in words.
-    """
-    rule = f"have no category {GAP!r} in a column with missing values, which are a category of that name"
-    return TableProblem(rule, f"both in column {label!r}{of}; fill the gaps, or rename the category")
-
-
-def _unreadable(table: RawTable, column: ColumnRecipe) -> list[TableProblem]:
-    """List cells of a new table that are not of the type of their column, or not finite."""
-    raw = table.columns[column.name]
-    values = column.values(raw)
-    bad = np.flatnonzero(np.isinf(values) | (np.isnan(values) & ~raw.gaps))
-    if not len(bad):
-        return []
-    at, reads = int(bad[0]), "dates" if column.kind.startswith("date") else "numbers"
-    more = f", and {len(bad) - 1} more like it" if len(bad) > 1 else ""
-    content = f"{raw.words[at]!r} in {table.place(column.name, at)}{more}"
-    return [TableProblem(f"hold {reads} in column {column.name!r}", content)]
-
-
-def _listed(names: Sequence[str], most: int = _SHOWN) -> str:
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return f"{', '.join(truncate(name, 80) for name in names[:most])}{more}"
+Array = np.ndarray[Any, Any]
+Arrays = dict[str, Array]
+Bytes = np.ndarray[Any, np.dtype[np.uint8]]
+PARTS = ("train", "calibration", "test")
 
 
 @dataclass(frozen=True, eq=False)
@@ -208,17 +33,17 @@ class SplitDataset:
     Attributes:
         domain: the set Z that its inputs live in.
         classes: number of labels, or None for regression.
-        units: what a distance of 1 between two inputs means, in words.
+        units: meaning of a distance of 1 between two inputs, in words.
         weights: (features,) weights for ``WeightedL2``; None means that plain ``SquaredL2`` fits.
         feature_names: one name for each column of a table.
-        class_names: what the labels 0, 1, … are called in the source.
+        class_names: names of the labels 0, 1, … in the source.
         input_scale: (mean, scale), both (features,) float64, with inputs = (raw − mean) / scale; None if raw.
         target_scale: (mean, scale) of a regression, with targets = (raw − mean) / scale; None if raw.
         later: named samples drawn after those above, for measuring a shift that really happened.
         rows: the int64 row numbers, in the source, of "train", "calibration" and "test".
         sha256: digest of the source's inputs and targets, all of them, before splitting and scaling.
-        recipe: what became of each column of a table of words, numbers and gaps; None for others.
-        notes: what is to be said of a table that was read by another one's recipe.
+        recipe: encoding of each column of a table of words, numbers and gaps; None for others.
+        notes: remarks on a table that was encoded by another one's recipe.
     """
 
     name: str
@@ -240,9 +65,136 @@ class SplitDataset:
     notes: tuple[str, ...] = ()
 
 
-def split_samples(samples: Samples, rows: Mapping[str, Tensor]) -> dict[str, Any]:
-    """Return the samples of "train", "calibration" and "test", for the fields of ``SplitDataset``."""
-    return {name: samples[rows[name]] for name in ("train", "calibration", "test")}
+def split_samples(samples: Samples, rows: dict[str, Tensor]) -> dict[str, Any]:
+    """Return the fields "train", "calibration", "test" and "rows" of a ``SplitDataset``."""
+    return {**{name: samples[rows[name]] for name in PARTS}, "rows": rows}
+
+
+@dataclass(frozen=True, eq=False)
+class Targets:
+    """Labels (n,) int64 from 0 to classes − 1, or numbers (n,) float64 if ``classes`` is None."""
+
+    values: Array
+    classes: int | None = None
+    class_names: tuple[str, ...] | None = None
+
+    def tensor(self, source: str) -> Tensor:
+        """Labels as int64, numbers as float32."""
+        return (
+            as_float32(source, self.values) if self.classes is None else torch.from_numpy(self.values).long()
+        )
+
+
+def as_float32(source: str, values: Array) -> Tensor:
+    """Convert to float32; raise ``ArgumentError`` if a number is too large for it."""
+    with np.errstate(over="ignore"):  # refused below, with a better message
+        narrow = torch.from_numpy(values.astype(np.float32))
+    fits = bool(torch.isfinite(narrow).all())
+    require(fits, source, "hold numbers that single precision can hold", "one beyond 3.4e38")
+    return narrow
+
+
+def labelled(source: str, values: Array) -> Targets:
+    """Number the distinct values of (n,) integers, booleans or strings, in sorted order, as labels 0, 1, …
+
+    >>> targets = labelled("example", np.array(["dog", "cat", "dog"]))
+    >>> targets.values, targets.class_names
+    (array([1, 0, 1]), ('cat', 'dog'))
+    """
+    distinct, labels = np.unique(values, return_inverse=True)
+    require(len(distinct) >= 2, source, "have at least 2 different targets", len(distinct))
+    return Targets(labels.astype(np.int64), len(distinct), tuple(str(value) for value in distinct))
+
+
+def digest_arrays(arrays: Mapping[str, Array]) -> str:
+    """SHA-256 of the names, types, shapes and bytes of arrays.
+
+    >>> digest = digest_arrays({"x": np.arange(3, dtype=np.uint8)})
+    >>> digest == hashlib.sha256(b"x |u1 (3,)\\n" + bytes([0, 1, 2])).hexdigest()
+    True
+    """
+    sha = hashlib.sha256()
+    for name, array in sorted(arrays.items()):
+        # Little-endian everywhere, so that a run can be checked on another machine.
+        little = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
+        sha.update(f"{name} {little.dtype.str} {little.shape}\n".encode())
+        sha.update(little.reshape(-1).view(np.uint8).data)
+    return sha.hexdigest()
+
+
+def describe_error(problem: Exception) -> str:
+    """Message of an error without its number and path.
+
+    >>> describe_error(PermissionError(13, "Permission denied", "data.csv"))
+    'Permission denied'
+    """
+    if isinstance(problem, FileNotFoundError):
+        return "no file at that path"
+    if isinstance(problem, IsADirectoryError):
+        return "a folder"
+    return getattr(problem, "strerror", None) or str(problem) or type(problem).__name__
+
+
+FEWEST_ROWS = 10
+"""With fewer rows a fifth holds less than two samples: nothing could be learnt or measured."""
+
+
+def shuffled(count: int, seed: int) -> Tensor:
+    """Return the numbers 0 … count − 1 in the random order of a seed. Returns: (count,) int64."""
+    require_seed(seed)
+    return torch.randperm(count, generator=torch.Generator().manual_seed(seed))
+
+
+def in_fifths(source: str, count: int, seed: int) -> dict[str, Tensor]:
+    """Split the rows of a data set without a test set at random: 60% / 20% / 20%.
+
+    >>> {name: len(rows) for name, rows in in_fifths("wine", 178, seed=0).items()}
+    {'train': 108, 'calibration': 35, 'test': 35}
+    """
+    require(count >= FEWEST_ROWS, source, f"have at least {FEWEST_ROWS} rows", count)
+    fifth = count // 5
+    return dict(zip(PARTS, shuffled(count, seed).split([count - 2 * fifth, fifth, fifth]), strict=True))
+
+
+def split_by(source: str, seed: int, way: str, values: Array) -> dict[str, Tensor]:
+    """Split rows 60% / 20% / 20% by the (n,) values of a column.
+
+    Args:
+        way: "stratified": of each value the same shares; "group": rows of one value stay together; "time":
+            the smallest values train, the largest test, equal ones together.
+    """
+    count = len(values)
+    order = shuffled(count, seed)
+    codes = torch.from_numpy(np.unique(values, return_inverse=True)[1].reshape(-1))
+    if way == "stratified":
+        order = order[torch.sort(codes[order], stable=True).indices]  # label by label, by chance inside
+        # Row i of the list goes to the fifth that i falls into: each label has the same share of each.
+        part = torch.tensor([0, 0, 0, 1, 2])[torch.arange(count) % 5]
+    else:
+        groups = int(codes.max()) + 1
+        require(groups >= 3, source, f"have at least 3 different values to split by {way}", groups)
+        ranks = torch.arange(groups) if way == "time" else shuffled(groups, seed)
+        sizes = torch.bincount(codes, minlength=groups)[ranks].cumsum(0)
+        # A value belongs to the part that its last row falls into; every part gets one.
+        train = min(max(1, int((sizes <= 0.6 * count).sum())), groups - 2)
+        test = max(train + 1, min(int((sizes <= 0.8 * count).sum()), groups - 1))
+        part_of = torch.empty(groups, dtype=torch.long)
+        part_of[ranks] = (torch.arange(groups) >= train).long() + (torch.arange(groups) >= test).long()
+        part = part_of[codes[order]]
+    return {name: order[part == at] for at, name in enumerate(PARTS)}
+
+
+def beside_test(source: str, count: int, test_count: int, seed: int, held_out: int) -> dict[str, Tensor]:
+    """Split rows whose test set comes last in the source; ``held_out`` of the others calibrate.
+
+    >>> rows = beside_test("mnist", 60_000, 10_000, seed=0, held_out=5_000)
+    >>> len(rows["train"]), len(rows["calibration"]), rows["test"][0].item()
+    (55000, 5000, 60000)
+    """
+    require(count >= FEWEST_ROWS, source, f"have at least {FEWEST_ROWS} rows to train on", count)
+    require(test_count >= 1, source, "have at least 1 row to test on", test_count)
+    train, calibration = shuffled(count, seed).split([count - held_out, held_out])
+    return {"train": train, "calibration": calibration, "test": torch.arange(count, count + test_count)}
 
 
 PIXELS = "pixels in [0, 1]"
@@ -259,16 +211,13 @@ def image_set(
     """
     images = torch.from_numpy(pixels if pixels.ndim != 3 else pixels[:, None])
     values = targets.tensor(name)
-
-    def part(rows: Tensor) -> Samples:
-        # Chosen as bytes and scaled afterwards: a quarter of the memory is moved about.
-        return Samples(images[rows].float().div_(255), values[rows])
-
+    # Chosen as bytes and scaled afterwards: a quarter of the memory is moved about.
+    parts: dict[str, Any] = {
+        part: Samples(images[rows[part]].float().div_(255), values[rows[part]]) for part in PARTS
+    }
     return SplitDataset(
         name=name,
-        train=part(rows["train"]),
-        calibration=part(rows["calibration"]),
-        test=part(rows["test"]),
+        **parts,
         domain=Box(0.0, 1.0),
         classes=targets.classes,
         units=PIXELS,

@@ -7,13 +7,18 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from certus.data import Samples
-from certus.datasets.arrays import Targets, digest_arrays, in_fifths
-from certus.datasets.base import PIXELS, SplitDataset, split_samples
-from certus.datasets.raw_table import Numeric
-from certus.datasets.tables import contents, table
+from certus.datasets.base import (
+    PARTS,
+    PIXELS,
+    SplitDataset,
+    Targets,
+    digest_arrays,
+    in_fifths,
+    split_samples,
+)
+from certus.datasets.tables import Column, contents, table
 from certus.domains import Box, Unbounded
 from certus.errors import require
 
@@ -25,9 +30,7 @@ def breast_cancer(seed: int = 0, *, standardize: bool = True) -> SplitDataset:
     >>> tuple(data.train.inputs.shape), data.classes, data.class_names
     ((343, 30), 2, ('malignant', 'benign'))
     """
-    from sklearn.datasets import load_breast_cancer  # here, because it takes a second to import
-
-    return _numbers("breast-cancer", load_breast_cancer(), seed, standardize)
+    return _sklearn_table("breast-cancer", seed, standardize)
 
 
 def wine(seed: int = 0, *, standardize: bool = True) -> SplitDataset:
@@ -36,9 +39,7 @@ def wine(seed: int = 0, *, standardize: bool = True) -> SplitDataset:
     >>> tuple(wine().train.inputs.shape), wine().classes
     ((108, 13), 3)
     """
-    from sklearn.datasets import load_wine  # here, because it takes a second to import
-
-    return _numbers("wine", load_wine(), seed, standardize)
+    return _sklearn_table("wine", seed, standardize)
 
 
 def diabetes(seed: int = 0, *, standardize: bool = True) -> SplitDataset:
@@ -50,14 +51,15 @@ def diabetes(seed: int = 0, *, standardize: bool = True) -> SplitDataset:
     >>> tuple(data.train.inputs.shape), data.classes, [round(number) for number in data.target_scale]
     ((266, 10), None, [155, 77])
     """
-    from sklearn.datasets import load_diabetes  # here, because it takes a second to import
-
-    return _numbers("diabetes", load_diabetes(scaled=False), seed, standardize)
+    return _sklearn_table("diabetes", seed, standardize, scaled=False)
 
 
-def _numbers(name: str, source: Any, seed: int, standardize: bool) -> SplitDataset:
+def _sklearn_table(name: str, seed: int, standardize: bool, **options: Any) -> SplitDataset:
+    from sklearn import datasets  # here, because it takes a second to import
+
+    source = getattr(datasets, f"load_{name.replace('-', '_')}")(**options)
     columns = [
-        Numeric(str(label), np.asarray(values, dtype=np.float64))
+        Column(str(label), np.asarray(values, dtype=np.float64))
         for label, values in zip(source.feature_names, source.data.T, strict=True)
     ]
     classes = tuple(str(label) for label in source.target_names) if "target_names" in source else None
@@ -80,15 +82,13 @@ def digits(seed: int = 0) -> SplitDataset:
     pixels, labels = load_digits(return_X_y=True)
     # The file holds grey levels 0 … 16.
     inputs = torch.as_tensor(pixels / 16, dtype=torch.float32).reshape(-1, 1, 8, 8)
-    everything = Samples(inputs, torch.as_tensor(labels, dtype=torch.long))
-    rows = in_fifths("digits", len(inputs), seed)
+    samples = Samples(inputs, torch.as_tensor(labels, dtype=torch.long))
     return SplitDataset(
         name="digits",
-        **split_samples(everything, rows),
+        **split_samples(samples, in_fifths("digits", len(inputs), seed)),
         domain=Box(0.0, 1.0),
         classes=10,
         units=PIXELS,
-        rows=rows,
         sha256=digest_arrays({"inputs": pixels, "targets": labels}),
     )
 
@@ -97,46 +97,39 @@ INNER_RADIUS, OUTER_RADIUS = math.sqrt(2) / 1.3, 1.3 * math.sqrt(2)
 
 
 def rings(train: int = 10_000, calibration: int = 4_000, test: int = 4_000, seed: int = 0) -> SplitDataset:
-    """Sample the paper's toy distribution (sec:toy), as (n, 2) float32 inputs with labels 0 (disc) and 1
-    (ring).
+    """Sample the paper's toy distribution (sec:toy): (n, 2) float32 inputs, labels 0 (disc) and 1 (ring).
 
         X ~ N(0, I₂),  Y = 1{‖X‖₂ > √2},  without the points with ‖X‖₂ ∈ (√2/1.3, 1.3·√2)
 
+    About 71% of the samples are of class 0.
+
     Args:
         train, calibration, test: numbers of samples *after* the margin is removed.
-
-    About 71% of the samples are of class 0.
 
     >>> data = rings(train=100)
     >>> tuple(data.train.inputs.shape), len(data.test)
     ((100, 2), 4000)
     """
     sizes = [train, calibration, test]
-    for name, size in zip(("train", "calibration", "test"), sizes, strict=True):
+    for name, size in zip(PARTS, sizes, strict=True):
         require(size >= 1, name, "be at least 1", size)
-    points = _outside_margin(sum(sizes), torch.Generator().manual_seed(seed))
+    count, generator = sum(sizes), torch.Generator().manual_seed(seed)
+    points = torch.empty(0, 2)
+    while len(points) < count:
+        # 63% of the draws lie outside the margin.
+        draws = torch.randn(2 * count, 2, generator=generator)
+        radius = draws.norm(dim=1)
+        points = torch.cat([points, draws[(radius <= INNER_RADIUS) | (radius >= OUTER_RADIUS)]])
+    points = points[:count]
     labels = (points.norm(dim=1) > math.sqrt(2)).long()
-    everything = Samples(points, labels)
     # The points are drawn in a random order as it is.
-    rows = dict(zip(("train", "calibration", "test"), torch.arange(sum(sizes)).split(sizes), strict=True))
+    rows = dict(zip(PARTS, torch.arange(count).split(sizes), strict=True))
     return SplitDataset(
         name="rings",
-        **split_samples(everything, rows),
+        **split_samples(Samples(points, labels), rows),
         domain=Unbounded(),
         classes=2,
         units="units of the plane, in which the Gaussian has standard deviation 1",
         class_names=("disc", "ring"),
-        rows=rows,
         sha256=digest_arrays({"inputs": points.numpy(), "targets": labels.numpy()}),
     )
-
-
-def _outside_margin(count: int, generator: torch.Generator) -> Tensor:
-    """Draw ``count`` Gaussian points outside the margin √2/1.3 < ‖x‖₂ < 1.3·√2."""
-    points = torch.empty(0, 2)
-    while len(points) < count:
-        # 63% of the draws survive.
-        drawn = torch.randn(2 * count, 2, generator=generator)
-        radius = drawn.norm(dim=1)
-        points = torch.cat([points, drawn[(radius <= INNER_RADIUS) | (radius >= OUTER_RADIUS)]])
-    return points[:count]

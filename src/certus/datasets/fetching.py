@@ -25,7 +25,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from certus.datasets.arrays import Array, Arrays, digest_arrays
+from certus.datasets.base import Array, Arrays, digest_arrays
 from certus.errors import ArgumentError, CertusError
 from certus.storage.files import open_regular
 from certus.storage.write import RunLock, write_atomically
@@ -39,17 +39,13 @@ def download_wheel(requirement: str, folder: Path) -> Path:
     """Download one wheel by pip into ``folder``, without installing it or running code of it."""
     # Only wheels: pip would run the build script of a source package to learn its name.
     options = ["--no-deps", "--only-binary=:all:", "--no-input", "--disable-pip-version-check", "--quiet"]
-    run(
-        "pip download",
-        [sys.executable, "-m", "pip", "download", *options, "--dest", ".", requirement],
-        folder,
-    )
+    command = [sys.executable, "-m", "pip", "download", *options, "--dest", ".", requirement]
+    run("pip download", command, folder)
     return _only(folder, "*.whl")
 
 
 def download_debian(package: str, folder: Path) -> Path:
-    """Download one package by apt and unpack it in ``folder``, without root. Returns the root of the
-    files."""
+    """Download one package by apt and unpack it in ``folder``, without root; return the unpacked folder."""
     run("apt-get download", ["apt-get", "download", "--quiet", package], folder)
     unpacked = folder / "unpacked"
     run("dpkg-deb", ["dpkg-deb", "-x", str(_only(folder, "*.deb")), str(unpacked)], folder)
@@ -69,9 +65,7 @@ def download_npm(spec: str, folder: Path) -> Path:
 def run(client: str, command: Sequence[str], folder: Path) -> None:
     """Run a client in ``folder``; raise ``ClientError`` with its last error line if it fails."""
     try:
-        done = subprocess.run(
-            command, cwd=folder, capture_output=True, text=True, errors="replace", check=False
-        )
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, errors="replace")
     except OSError as problem:
         raise ClientError(f"{client} cannot be run ({problem.strerror})") from problem
     if done.returncode != 0:
@@ -125,31 +119,34 @@ class Package:
 
     Attributes:
         origin: the package and its client, in words.
-        download: fetches into a folder and returns what ``convert`` reads.
-        convert: the arrays that are stored.
-        verify: check name → the value found; raises ``ArgumentError`` at the first that is not as expected.
-        offline: what to do without a network, in words.
+        download: fetches into a folder and returns the path that ``convert`` reads.
+        convert: returns the arrays that are stored.
+        measure: check name → the value that the arrays have.
+        expected: check name → the only value that is accepted; "sha256" among them.
+        offline: how to do without a network, in words.
     """
 
     name: str
     origin: str
     download: Callable[[Path], Path]
     convert: Callable[[Path], Arrays]
-    verify: Callable[[Arrays], dict[str, str]]
+    measure: Callable[[Arrays], dict[str, str]]
+    expected: dict[str, str]
     offline: str
 
+    def verify(self, arrays: Arrays) -> dict[str, str]:
+        """Return all checks, or raise ``ArgumentError`` at the first with another value than expected."""
+        checks = self.measure(arrays)
+        for check, value in self.expected.items():
+            if checks[check] != value:
+                raise ArgumentError(
+                    f"`{self.name}` must have {check} {value}; the package has {checks[check]}."
+                )
+        return checks
 
-def check_expected(name: str, checks: dict[str, str], expected: dict[str, str]) -> dict[str, str]:
-    """Return the checks, or raise ``ArgumentError`` at the first that differs from its expected value.
-
-    >>> check_expected("mnist", {"rows": "59999"}, {"rows": "60000"})
-    Traceback (most recent call last):
-    certus.errors.ArgumentError: `mnist` must have rows 60000; the package has 59999.
-    """
-    for check, value in expected.items():
-        if checks[check] != value:
-            raise ArgumentError(f"`{name}` must have {check} {value}; the package has {checks[check]}.")
-    return checks
+    def read(self, cache: Path | None = None) -> tuple[Arrays, str]:
+        """Read the arrays and their digest from the cache."""
+        return read(self.name, self.expected["sha256"], cache)
 
 
 FORMAT = "certus-data-1"
@@ -164,7 +161,7 @@ def default_cache() -> Path:
         if shared := os.environ.get("XDG_CACHE_HOME"):
             return Path(shared) / "certus"
         return Path.home() / ".cache" / "certus"
-    except RuntimeError as problem:  # ~nobody, or nobody's home
+    except RuntimeError as problem:  # of ~user, or without a home directory
         raise ArgumentError(f"`CERTUS_CACHE` must name a folder: {problem}") from None
 
 
@@ -185,24 +182,17 @@ def workspace(
     Args:
         locking: False where the file system has no locks; then nothing is removed.
     """
-
-    def waiting() -> None:
-        report(f"waiting for another fetch into {cache}")
-
+    waiting = f"waiting for another fetch into {cache}"
     try:
         cache.mkdir(parents=True, exist_ok=True)
-        with RunLock(cache, locking=locking, waiting=waiting):
+        with RunLock(cache, locking=locking, waiting=lambda: report(waiting)):
             for stale in cache.glob(f"{UNFINISHED}*") if locking else ():
                 shutil.rmtree(stale, ignore_errors=True)
             with tempfile.TemporaryDirectory(prefix=UNFINISHED, dir=cache) as folder:
                 yield Path(folder)
     except OSError as problem:
-        raise no_room(cache, str(problem)) from problem
-
-
-def no_room(cache: Path, problem: str) -> ArgumentError:
-    """Error for a cache that cannot be written to."""
-    return ArgumentError(f"`cache` must be a folder with room to write; got {cache} ({problem}).")
+        rule = "be a folder with room to write"
+        raise ArgumentError(f"`cache` must {rule}; got {cache} ({problem}).") from problem
 
 
 def store(name: str, arrays: Mapping[str, Array], checks: Mapping[str, str], cache: Path) -> Path:
@@ -215,14 +205,12 @@ def store(name: str, arrays: Mapping[str, Array], checks: Mapping[str, str], cac
     return finished
 
 
-def read(
-    name: str, known: str, cache: Path | None = None, *, fetch: str | None = None
-) -> tuple[dict[str, Array], str]:
+def read(name: str, known: str, cache: Path | None = None, *, fetch: str | None = None) -> tuple[Arrays, str]:
     """Read the arrays of a data set and their digest from the cache.
 
     Args:
-        known: the sha256 of the source. What the file says about itself proves nothing: whoever changed the
-            arrays could change that as well.
+        known: the sha256 of the source. The digest in the file proves nothing: it could have been changed
+            together with the arrays.
         fetch: the command that fetches it; `certus data get` with its name by default.
     """
     path = cache_file(name, cache)
@@ -248,16 +236,8 @@ def read(
     return arrays, sha256
 
 
-UNREADABLE = (
-    zipfile.BadZipFile,
-    zlib.error,
-    KeyError,
-    ValueError,
-    EOFError,
-    NotImplementedError,
-    RuntimeError,
-)
-"""What readers of archives and tables raise for damaged ones, encrypted ones, and kinds they do not know."""
+UNREADABLE = (zipfile.BadZipFile, zlib.error, KeyError, ValueError, EOFError, RuntimeError)
+"""Errors of readers for archives that are damaged, encrypted or of an unknown kind."""
 
 
 @dataclass(frozen=True)
@@ -284,8 +264,9 @@ def fetch_package(
         try:
             downloaded = package.download(folder)
         except ClientError as problem:
-            if _is_full(folder, str(problem)):
-                raise no_room(cache, f"{os.strerror(errno.ENOSPC)}: {problem}") from problem
+            full = os.strerror(errno.ENOSPC)
+            if full in str(problem) or shutil.disk_usage(folder).free < 1 << 16:
+                raise OSError(f"{full}: {problem}") from problem
             raise ArgumentError(
                 f"`{package.name}` could not be fetched: {problem}. Without the client or a network, "
                 f"{package.offline}."
@@ -293,18 +274,11 @@ def fetch_package(
         report(f"converting and verifying {package.name}")
         try:
             arrays = package.convert(downloaded)
+        except ArgumentError:
+            raise
         except UNREADABLE as problem:
-            if isinstance(problem, ArgumentError):
-                raise
-            raise ArgumentError(
-                f"`{package.name}` came in a package that cannot be read ({problem})."
-            ) from problem
+            reason = f"came in a package that cannot be read ({problem})"
+            raise ArgumentError(f"`{package.name}` {reason}.") from problem
         checks = package.verify(arrays)
         path = store(package.name, arrays, checks, cache)
     return FetchReport(package.name, path, path.stat().st_size, checks)
-
-
-def _is_full(folder: Path, message: str) -> bool:
-    """Whether a client failed because the disk is full, by its message or by the free space."""
-    room = 1 << 16
-    return os.strerror(errno.ENOSPC) in message or shutil.disk_usage(folder).free < room

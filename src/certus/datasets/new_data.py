@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from certus.data import Samples
-from certus.datasets.arrays import digest_arrays, in_fifths, single
-from certus.datasets.base import Recipe, SplitDataset, split_samples
+from certus.datasets.base import PARTS, SplitDataset, as_float32, digest_arrays, in_fifths, split_samples
 from certus.datasets.catalogue import TABLES, load, raw_table
-from certus.datasets.raw_table import RawColumn, RawTable, TableProblem, numbers_in, refuse
+from certus.datasets.raw_table import RawTable, TableProblems
 from certus.datasets.tables import encode_columns
 from certus.errors import ArgumentError, require
 from certus.table_options import TableOptions
@@ -34,7 +35,7 @@ class NewRows:
 
     Attributes:
         inputs: (n, features); targets: (n,), or None where the table has no such column.
-        notes: what is to be said of them.
+        notes: on unknown categories and missing numbers.
     """
 
     inputs: Tensor
@@ -43,7 +44,7 @@ class NewRows:
 
 
 def new_table(ours: SplitDataset, spec: str, options: TableOptions) -> RawTable:
-    """The cells of a new table, whose encoding and separator may be others than those of ``ours``.
+    """Read the cells of a new table, whose encoding and separator may differ from those of ``ours``.
 
     A CSV file is read as the table of ``ours`` was. If that fails or lacks columns, other encodings and
     separators are tried; if it has unknown categories with letters outside ASCII, other encodings. The
@@ -61,7 +62,7 @@ def new_table(ours: SplitDataset, spec: str, options: TableOptions) -> RawTable:
     encodings = dict.fromkeys((options.encoding, *_ENCODINGS))
     for separator, encoding in itertools.product(separators, encodings):
         if separator != options.separator and best is not None and best[0] < math.inf:
-            break  # its columns were found: nothing else separates them
+            break  # all columns are there: nothing else separates them
         reading = replace(options, encoding=encoding, separator=separator)
         try:
             table = raw_table(spec, reading)
@@ -84,20 +85,17 @@ def new_table(ours: SplitDataset, spec: str, options: TableOptions) -> RawTable:
 def new_rows(ours: SplitDataset, table: RawTable) -> NewRows:
     """Encode a table by the recipe of ``ours``; the target may be absent.
 
-    Raises ``ArgumentError`` with all that keeps it from being read.
+    Raises ``ArgumentError`` with all problems of the table.
     """
-    recipe = ours.recipe
-    if recipe is None:
+    recipe, encoding = ours.recipe, ours.train.encoding
+    if recipe is None or encoding is None:
         raise ArgumentError(f"`data` must be like {ours.name}, which was no table; got {table.source}.")
     recipe.check(table)
-    columns = recipe.features(table)
-    means, scales = np.zeros(_width(ours)), np.ones(_width(ours))
-    if ours.input_scale is not None:
-        means, scales = (part.numpy() for part in ours.input_scale)
-    inputs = single(table.source, encode_columns(columns, means, scales))
-    column = table.columns.get(recipe.target)
-    targets = None if column is None else _targets(ours, recipe, table, column)
-    return NewRows(inputs, targets, recipe.notes(table))
+    matrix = encode_columns(recipe.encode(table), encoding.means.numpy(), encoding.scales.numpy())
+    targets = None
+    if recipe.target in table.columns:
+        targets = _targets(ours, table, recipe.target, recipe.target_kind)
+    return NewRows(as_float32(table.source, matrix), targets, recipe.notes(table))
 
 
 def load_like(
@@ -115,97 +113,66 @@ def load_like(
         options: how its file is read, encoding and separator.
     """
     if ours.recipe is not None and spec.startswith(TABLES):
-        return _like_table(ours, new_table(ours, spec, options or TableOptions()), seed)
+        table = new_table(ours, spec, options or TableOptions())
+        new = new_rows(ours, table)
+        if new.targets is None:
+            rule, columns = f"have the target column {ours.recipe.target!r}", ", ".join(table.columns)
+            raise ArgumentError(f"`{table.source}` must {rule}; got only {columns}.")
+        samples = Samples(new.inputs, new.targets, encoding=ours.train.encoding)
+        sha256 = digest_arrays({"inputs": new.inputs.numpy(), "targets": new.targets.numpy()})
+        parts = split_samples(samples, in_fifths(table.source, len(table), seed))
+        return replace(ours, name=table.source, **parts, later={}, sha256=sha256, notes=new.notes)
     theirs = load(spec, seed=seed, standardize=False, target=target if spec.startswith(TABLES) else None)
-    shapes = [tuple(data.train.inputs.shape[1:]) for data in (ours, theirs)]
-    require(
-        shapes[0] == shapes[1], "data", f"have inputs of shape {shapes[0]}, as {ours.name} has", shapes[1]
-    )
+    shape, other = (tuple(data.train.inputs.shape[1:]) for data in (ours, theirs))
+    require(shape == other, "data", f"have inputs of shape {shape}, as {ours.name} has", other)
     if ours.feature_names is not None and theirs.feature_names not in (None, ours.feature_names):
         names = set(ours.feature_names) ^ set(theirs.feature_names or ())
         difference = f"others: {', '.join(sorted(names)[:4])}" if names else "another order"
         raise ArgumentError(f"`data` must have the features of {ours.name}, in its order; got {difference}.")
     same = (ours.classes is None) == (theirs.classes is None)
     require(same, "data", f"be of one kind with {ours.name}, labels or numbers", spec)
-
-    def alike(split: Samples) -> Samples:
-        inputs = _scaled(split.inputs, ours.input_scale)
-        if ours.classes is None:
-            return Samples(inputs, _scaled(split.targets, ours.target_scale), encoding=ours.train.encoding)
-        return Samples(inputs, _relabelled(split.targets, ours, theirs), encoding=ours.train.encoding)
-
-    return replace(
-        theirs,
-        train=alike(theirs.train),
-        calibration=alike(theirs.calibration),
-        test=alike(theirs.test),
-        later={name: alike(split) for name, split in theirs.later.items()},
-        **{name: getattr(ours, name) for name in _SHARED},
-    )
-
-
-def _like_table(ours: SplitDataset, table: RawTable, seed: int) -> SplitDataset:
-    new = new_rows(ours, table)
-    if new.targets is None:
-        assert ours.recipe is not None
-        columns = ", ".join(table.columns)
-        raise ArgumentError(
-            f"`{table.source}` must have the target column {ours.recipe.target!r}; got only {columns}."
-        )
-    everything = Samples(new.inputs, new.targets, encoding=ours.train.encoding)
-    rows = in_fifths(table.source, len(table), seed)
-    return replace(
-        ours,
-        name=table.source,
-        **split_samples(everything, rows),
-        later={},
-        rows=rows,
-        sha256=digest_arrays({"inputs": new.inputs.numpy(), "targets": new.targets.numpy()}),
-        notes=new.notes,
-    )
-
-
-def _width(ours: SplitDataset) -> int:
-    return int(ours.train.inputs.shape[1])
-
-
-def _targets(ours: SplitDataset, recipe: Recipe, table: RawTable, column: RawColumn) -> Tensor:
-    """Return (n,) targets in the units, or with the labels, of ``ours``."""
-    gaps = np.flatnonzero(column.gaps)
-    if len(gaps):
-        at = table.place(recipe.target, int(gaps[0]))
-        refuse(table.source, [TableProblem("have a target in every row, or no such column", f"none in {at}")])
-    if recipe.target_kind == "label":
-        names = list(column.words)
+    codes = None
+    if ours.class_names is not None and theirs.class_names is not None:
+        codes = _codes(ours, theirs.class_names)  # by name: a file may lack a class
     else:
-        values = column.numbers
-        if values is None:
-            values = numbers_in(column.cells or (), recipe.target_kind)
-        bad = np.flatnonzero(~np.isfinite(values))
-        if len(bad):
-            at = table.place(recipe.target, int(bad[0]))
-            refuse(table.source, [TableProblem("hold finite numbers as targets", f"another in {at}")])
-        if ours.classes is None:
-            mean, scale = ours.target_scale or (0.0, 1.0)
-            return single(table.source, (values - mean) / scale)
-        names = [f"{value:.0f}" if value == round(value) else f"{value}" for value in values.tolist()]
-    codes = {name: code for code, name in enumerate(ours.class_names or ())}
-    unknown = sorted({str(name) for name in names if name not in codes})
-    rule = f"have labels of {ours.name}: {', '.join(list(codes)[:8])}"
-    require(not unknown, "data", rule, ", ".join(unknown[:4]))
-    return torch.tensor([codes[str(name)] for name in names])
+        require(theirs.classes == ours.classes, "data", f"have {ours.classes} classes", theirs.classes)
+
+    def convert(split: Samples) -> Samples:
+        targets = _scaled(split.targets, ours.target_scale) if codes is None else codes[split.targets]
+        return Samples(_scaled(split.inputs, ours.input_scale), targets, encoding=ours.train.encoding)
+
+    fields: dict[str, Any] = {name: getattr(ours, name) for name in _SHARED}
+    fields |= {name: convert(getattr(theirs, name)) for name in PARTS}
+    return replace(theirs, **fields, later={name: convert(split) for name, split in theirs.later.items()})
+
+
+def _targets(ours: SplitDataset, table: RawTable, target: str, kind: str) -> Tensor:
+    """Return (n,) targets in the units, or with the labels, of ``ours``."""
+    column, problems = table.columns[target], TableProblems(table)
+    rule = "have a target in every row, or no such column"
+    problems.add_cells(rule, target, np.flatnonzero(column.gaps))
+    problems.refuse()
+    if kind == "label":
+        return _codes(ours, [str(word) for word in column.words])
+    values = column.parse(kind)
+    problems.add_cells("hold finite numbers as targets", target, np.flatnonzero(~np.isfinite(values)))
+    problems.refuse()
+    if ours.classes is None:
+        mean, scale = ours.target_scale or (0.0, 1.0)
+        return as_float32(table.source, (values - mean) / scale)
+    return _codes(
+        ours, [f"{value:.0f}" if value == round(value) else f"{value}" for value in values.tolist()]
+    )
 
 
 def _scaled(values: Tensor, scale: tuple[Tensor, Tensor] | tuple[float, float] | None) -> Tensor:
     return values if scale is None else ((values.double() - scale[0]) / scale[1]).to(values.dtype)
 
 
-def _relabelled(targets: Tensor, ours: SplitDataset, theirs: SplitDataset) -> Tensor:
-    """Match labels by name where both data sets have names: a file may lack a class."""
-    if ours.class_names is None or theirs.class_names is None:
-        require(theirs.classes == ours.classes, "data", f"have {ours.classes} classes", theirs.classes)
-        return targets
-    unknown = [name for name in theirs.class_names if name not in ours.class_names]
-    rule = f"have labels of {ours.name}: {', '.join(ours.class_names[:8])}"
+def _codes(ours: SplitDataset, names: Sequence[str]) -> Tensor:
+    """Return the labels of ``ours`` that have the given names."""
+    codes = {name: code for code, name in enumerate(ours.class_names or ())}
+    unknown = sorted(set(names) - set(codes))
+    rule = f"have labels of {ours.name}: {', '.join(list(codes)[:8])}"
     require(not unknown, "data", rule, ", ".join(unknown[:4]))
-    return torch.tensor([ours.class_names.index(name) for name in theirs.class_names])[targets]
+    return torch.tensor([codes[name] for name in names])

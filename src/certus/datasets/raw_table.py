@@ -1,9 +1,9 @@
-"""Raw tables: the cells of CSV files, and the types of their columns.
+"""Raw tables: the cells of CSV files, Parquet files and data frames, and the types of their columns.
 
 A column has a type if *all* of its present cells have it: numbers, money, percentages or dates; else it
 holds words. Money may have a currency sign, and thousands in groups of three; 1,5 is not a number here,
 since its comma is ambiguous. Dates are 2024-03-01 (with or without a time), 1.3.2024, or 3/1/2024 if days
-above 12 determine the order.
+above 12 determine the order. Data frames of pandas, polars and Arrow are read through narwhals.
 """
 
 from __future__ import annotations
@@ -17,43 +17,18 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from certus.datasets.arrays import Array, why_not
-from certus.errors import ArgumentError, require, truncate
+from certus.datasets.base import Array, describe_error
+from certus.errors import ArgumentError, UnsupportedError, require, truncate
 from certus.storage.files import open_regular
 
-
-@dataclass(frozen=True, eq=False)
-class Numeric:
-    """A column of (n,) finite numbers.
-
-    Attributes:
-        part_of: the column of the table that it was derived from; empty if it is that column itself.
-    """
-
-    name: str
-    values: Array
-    part_of: str = ""
-
-
-@dataclass(frozen=True, eq=False)
-class Categorical:
-    """A column of (n,) integer codes into ``categories``; −1 is a category that is not among them.
-
-    Attributes:
-        part_of: the column of the table whose gaps it marks; empty if it is a column itself.
-    """
-
-    name: str
-    codes: Array
-    categories: tuple[str, ...]
-    part_of: str = ""
-
-
-Column = Numeric | Categorical
+Cells = Sequence[str | None]
+"""The words of a column, None where one is missing."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,29 +45,39 @@ class RawColumn:
     numbers: Array | None = None
     days: bool = False
 
-    def __len__(self) -> int:
-        return len(self.cells if self.cells is not None else self.numbers)  # type: ignore[arg-type]
+    @property
+    def words(self) -> Cells:
+        """Cells as words; whole numbers without a fraction."""
+        if self.numbers is None:
+            return self.cells or ()
+        return [None if value != value else f"{value:.17g}" for value in self.numbers.tolist()]
 
     @property
     def gaps(self) -> Array:
         """Mask (n,) of missing values."""
-        if self.cells is not None:
-            return np.array([cell is None for cell in self.cells])
-        assert self.numbers is not None
-        return np.isnan(self.numbers)
-
-    @property
-    def words(self) -> Cells:
-        """Cells as words; whole numbers without a fraction."""
-        if self.cells is not None:
-            return self.cells
-        assert self.numbers is not None
-        return [None if value != value else f"{value:.17g}" for value in self.numbers.tolist()]
+        if self.numbers is not None:
+            return np.isnan(self.numbers)
+        return np.array([cell is None for cell in self.words])
 
     @property
     def distinct(self) -> int:
         """Number of different values, without gaps."""
         return len({cell for cell in self.words if cell is not None})
+
+    @property
+    def kind(self) -> str | None:
+        """Type that all cells have; None for words."""
+        if self.numbers is not None:
+            return "date" if self.days else "number"
+        return kind_of(self.cells or ())
+
+    def parse(self, kind: str) -> Array:
+        """Return (n,) float64 numbers, NaN where a cell is missing or of another type."""
+        if self.numbers is not None:
+            return self.numbers
+        read = READERS[kind]
+        values = (None if cell is None else read(cell) for cell in self.words)
+        return np.array([math.nan if value is None else value for value in values], dtype=np.float64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,9 +85,9 @@ class RawTable:
     """Columns by name, all of one length.
 
     Attributes:
-        source: what errors call it.
+        source: its name in errors.
         lines: where each row ends in a file of text; empty for others.
-        remark: how it was read, where that is worth a word.
+        remark: how it was read, where that is worth a note.
     """
 
     source: str
@@ -111,51 +96,58 @@ class RawTable:
     remark: str = ""
 
     def __len__(self) -> int:
-        return len(next(iter(self.columns.values()))) if self.columns else 0
+        return len(next(iter(self.columns.values())).gaps) if self.columns else 0
 
-    def place(self, label: str, row: int) -> str:
-        """Describe the position of a cell."""
-        line = f" (line {self.lines[row]})" if len(self.lines) else ""
-        return f"column {label!r}, row {row + 1}{line}"
-
-
-@dataclass(frozen=True)
-class TableProblem:
-    """A violated rule of a table, and the offending content."""
-
-    rule: str
-    found: str
+    def place(self, row: int) -> str:
+        """Describe the position of a row."""
+        return f"row {row + 1} (line {self.lines[row]})" if len(self.lines) else f"row {row + 1}"
 
 
-def refuse(source: str, problems: Sequence[TableProblem]) -> None:
-    """Raise ``ArgumentError`` with all problems of a source in one message, if there are any."""
-    lines = [f"must {truncate(one.rule, 400)}; got {truncate(one.found, 600)}." for one in problems]
-    if len(problems) == 1:
-        raise ArgumentError(f"`{source}` {lines[0]}")
-    if problems:
-        text = " ".join(f"({at}) It {line}" for at, line in enumerate(lines, 1))
-        raise ArgumentError(f"`{source}` has {len(problems)} problems. {text}")
+class TableProblems:
+    """Problems of a table, collected for one message."""
+
+    def __init__(self, table: RawTable) -> None:
+        self.table = table
+        self._texts: list[str] = []
+
+    def __len__(self) -> int:
+        return len(self._texts)
+
+    def add(self, rule: str, content: str) -> None:
+        self._texts.append(f"must {truncate(rule, 400)}; got {truncate(content, 600)}.")
+
+    def add_cells(self, rule: str, label: str, rows: Array, remedy: str = "") -> None:
+        """Add a problem of the cells of a column in some rows, if there are any."""
+        if len(rows):
+            first = int(rows[0])
+            cell = self.table.columns[label].words[first]
+            more = f", and {len(rows) - 1} more like it" if len(rows) > 1 else ""
+            place = f"column {label!r}, {self.table.place(first)}"
+            self.add(rule, f"{'none' if cell is None else repr(cell)} in {place}{more}{remedy}")
+
+    def refuse(self) -> None:
+        """Raise ``ArgumentError`` with all problems in one message, if there are any."""
+        if len(self) == 1:
+            raise ArgumentError(f"`{self.table.source}` {self._texts[0]}")
+        if self._texts:
+            text = " ".join(f"({number}) It {text}" for number, text in enumerate(self._texts, 1))
+            raise ArgumentError(f"`{self.table.source}` has {len(self)} problems. {text}")
 
 
-Cells = Sequence[str | None]
-
-MISSING = frozenset({"", "?", "na", "n/a", "nan", "null"})
-"""What counts as a missing value, in any case; "none" may well be a category."""
+# ---- Types of cells ----
 
 _GROUPED = re.compile(r"\d{1,3}(?:([,' ])\d{3})(?:\1\d{3})*(?:\.\d+)?")
 _EUROPEAN = re.compile(r"\d{1,3}(?:\.\d{3})+,\d+")
 _SIGNS = ("$", "€", "£", "¥", "USD", "EUR", "GBP", "CHF", "JPY")
-_DAY = datetime.date(1970, 1, 1).toordinal()
-_SLASHED, _DOTTED = re.compile(r"(\d{1,2})/(\d{1,2})/(\d{4})"), re.compile(r"(\d{1,2})\.(\d{1,2})\.(\d{4})")
-
-
-def is_number(cell: str) -> bool:
-    """Whether text is a number in common notation; 1_000, which Python accepts, is not."""
-    return plain_number(cell) is not None
+_EPOCH = datetime.date(1970, 1, 1).toordinal()
+_DATE = re.compile(r"(\d{1,2})([./])(\d{1,2})\2(\d{4})")
 
 
 def plain_number(cell: str) -> float | None:
-    """Parse a number, which may be infinite; None for other text."""
+    """Parse a number in common notation, which may be infinite; None for other text.
+
+    1_000, which Python accepts, is not a number.
+    """
     try:
         return None if "_" in cell else float(cell)
     except ValueError:
@@ -199,25 +191,16 @@ def iso_date(cell: str) -> float | None:
     except ValueError:
         return None
     seconds = moment.hour * 3600 + moment.minute * 60 + moment.second
-    return moment.toordinal() - _DAY + seconds / 86400
+    return moment.toordinal() - _EPOCH + seconds / 86400
 
 
-def day_first(cell: str) -> float | None:
-    return _numbered_date(cell, (0, 1))
-
-
-def month_first(cell: str) -> float | None:
-    return _numbered_date(cell, (1, 0))
-
-
-def _numbered_date(cell: str, places: tuple[int, int]) -> float | None:
-    dotted = _DOTTED.fullmatch(cell)
-    match = dotted or _SLASHED.fullmatch(cell)
-    if match is None or (dotted and places == (1, 0)):  # with dots the day comes first
+def _numeric_date(cell: str, day_first: bool) -> float | None:
+    match = _DATE.fullmatch(cell)
+    if match is None or (match[2] == "." and not day_first):  # with dots the day comes first
         return None
-    day, month = int(match[1 + places[0]]), int(match[1 + places[1]])
+    day, month = (match[1], match[3]) if day_first else (match[3], match[1])
     try:
-        return float(datetime.date(int(match[3]), month, day).toordinal() - _DAY)
+        return float(datetime.date(int(match[4]), int(month), int(day)).toordinal() - _EPOCH)
     except ValueError:
         return None
 
@@ -227,93 +210,64 @@ READERS: dict[str, Callable[[str], float | None]] = {
     "money": money,
     "percent": money,
     "date": iso_date,
-    "date, day first": day_first,
-    "date, month first": month_first,
+    "date, day first": partial(_numeric_date, day_first=True),
+    "date, month first": partial(_numeric_date, day_first=False),
 }
-"""Kind → a cell's number; None for a cell of another kind."""
+"""Type → parser of a cell, which returns None for a cell of another type."""
 
 
 def kind_of(cells: Cells) -> str | None:
-    """Return the type that all cells have; None for words."""
+    """Return the type that all present cells have; None for words."""
     present = [cell for cell in cells if cell is not None]
-    for kind in READERS:
-        read = READERS[kind]
+    for kind, read in READERS.items():
         if present and all(read(cell) is not None for cell in present):
-            if kind == "money" and all("%" in cell for cell in present):
-                return "percent"
-            return kind
+            return "percent" if kind == "money" and all("%" in cell for cell in present) else kind
     return None
 
 
-def two_ways(cells: Cells) -> bool:
-    """Whether dates with slashes are ambiguous between day first and month first."""
-    present = [cell for cell in cells if cell is not None]
-    if not present or _SLASHED.fullmatch(present[0]) is None:
-        return False
-    ways = [[read(cell) for cell in present] for read in (day_first, month_first)]
-    return all(None not in way for way in ways) and ways[0] != ways[1]
+# ---- CSV files ----
 
-
-def numbers_in(cells: Cells, kind: str) -> Array:
-    """Parse cells as (n,) float64, NaN where missing or of another type."""
-    read = READERS[kind]
-    values = (None if cell is None else read(cell) for cell in cells)
-    return np.array([math.nan if value is None else value for value in values], dtype=np.float64)
+MISSING = frozenset({"", "?", "na", "n/a", "nan", "null"})
+"""Cells that count as missing values, in any case; "none" may well be a category."""
 
 
 def csv_table(path: Path, *, encoding: str = "utf-8", separator: str = ",") -> RawTable:
     """Read a file with a header line; cells listed in ``MISSING`` are gaps."""
     source = f"csv:{path}"
-    header, rows, lines = _read(source, path, encoding, separator)
-    columns: dict[str, RawColumn] = {}
-    for at, label in enumerate(header):
-        columns[label] = RawColumn([None if row[at].lower() in MISSING else row[at] for row in rows])
-    return RawTable(source, columns, lines)
-
-
-def _read(
-    source: str, path: Path, encoding: str, separator: str
-) -> tuple[list[str], list[list[str]], list[int]]:
-    """Return the header, the stripped cells of each row, and the line on which each row ends."""
-    rows: list[list[str]] = []
-    lines: list[int] = []
     plain = codecs.lookup(encoding).name == "utf-8"
-    named = "UTF-8" if plain else encoding
+    rows: list[list[str]] = []
+    lines: list[int] = []  # on which each row ends
     try:
         # utf-8-sig: spreadsheet programs begin the file with a mark that is no part of the first name.
         decoding = "utf-8-sig" if plain else encoding
         with io.TextIOWrapper(open_regular(path), encoding=decoding, newline="") as stream:
-            reader = csv.reader(_text(stream), strict=True, delimiter=separator)
+            reader = csv.reader(_without_nul(stream), strict=True, delimiter=separator)
             for row in reader:
                 if row:  # an empty line is no row
                     rows.append([cell.strip() for cell in row])
                     lines.append(reader.line_num)
     except (OSError, ValueError, csv.Error) as problem:
         hint = "; `encoding` may be latin-1" if isinstance(problem, UnicodeDecodeError) and plain else ""
-        raise ArgumentError(
-            f"`{source}` must be a readable {named} file; got {why_not(problem)}{hint}."
-        ) from problem
-    require(bool(rows), source, "begin with a header line of column names", "an empty file")
-    header = rows[0]
-    complete = all(header) and not all(is_number(cell) for cell in header)
-    require(complete, source, "begin with a header line of column names", ",".join(header))
+        name, reason = "UTF-8" if plain else encoding, f"{describe_error(problem)}{hint}"
+        raise ArgumentError(f"`{source}` must be a readable {name} file; got {reason}.") from problem
+    header = rows.pop(0) if rows else []
+    complete = all(header) and not all(plain_number(cell) is not None for cell in header)
+    content = ",".join(header) if header else "an empty file"
+    require(complete, source, "begin with a header line of column names", content)
     for label, count in Counter(header).items():
-        require(count == 1, source, "have different column names", f"{label!r} {_times(count)}")
-    wrong = [
-        (line, len(row)) for row, line in zip(rows[1:], lines[1:], strict=True) if len(row) != len(header)
-    ]
-    for line, count in wrong[:1]:
+        times = "twice" if count == 2 else f"{count} times"
+        require(count == 1, source, "have different column names", f"{label!r} {times}")
+    wrong = [(line, len(row)) for row, line in zip(rows, lines[1:], strict=True) if len(row) != len(header)]
+    if wrong:
         more = f", and {len(wrong) - 1} more lines of another length" if len(wrong) > 1 else ""
-        require(
-            False,
-            source,
-            f"have {len(header)} cells in line {line}",
-            f"{count}{more}{separator_hint(header)}",
-        )
-    return header, rows[1:], lines[1:]
+        rule = f"have {len(header)} cells in line {wrong[0][0]}"
+        raise ArgumentError(f"`{source}` must {rule}; got {wrong[0][1]}{more}{separator_hint(header)}.")
+    cells = [[None if cell.lower() in MISSING else cell for cell in row] for row in rows]
+    columns = {label: RawColumn([row[at] for row in cells]) for at, label in enumerate(header)}
+    return RawTable(source, columns, lines[1:])
 
 
-def _text(lines: Iterable[str]) -> Iterator[str]:
+def _without_nul(lines: Iterable[str]) -> Iterator[str]:
     """Yield lines, and refuse NUL characters, which NumPy would drop silently at the end of a word."""
     for line in lines:
         if "\0" in line:
@@ -329,5 +283,62 @@ def separator_hint(header: list[str]) -> str:
     return ""
 
 
-def _times(count: int) -> str:
-    return "twice" if count == 2 else f"{count} times"
+# ---- Data frames ----
+
+_MICROSECONDS = 86_400_000_000.0  # of a day
+
+
+def parquet_table(path: Path) -> RawTable:
+    """Read the columns of a Parquet file."""
+    source = f"parquet:{path}"
+    try:
+        from pyarrow import parquet
+    except ImportError:
+        raise UnsupportedError("Parquet files need pyarrow: pip install 'certus[frames]'.") from None
+    try:
+        with open_regular(path) as stream:
+            frame = parquet.read_table(stream)
+    except Exception as problem:  # whatever Arrow makes of damage
+        reason = describe_error(problem)
+        raise ArgumentError(f"`{source}` must be a readable Parquet file; got {reason}.") from problem
+    return frame_table(frame, source)
+
+
+def frame_table(frame: Any, source: str) -> RawTable:
+    """Return the columns of a frame: numbers and days unchanged, all others as words."""
+    try:
+        import narwhals
+    except ImportError:
+        raise UnsupportedError("Frames need narwhals: pip install 'certus[frames]'.") from None
+    try:
+        table = narwhals.from_native(frame, eager_only=True)
+    except TypeError:
+        rule = "be a pandas, polars or Arrow frame"
+        raise ArgumentError(f"`frame` must {rule}; got {type(frame)}.") from None
+    repeated = sorted(name for name, count in Counter(map(str, table.columns)).items() if count > 1)
+    require(not repeated, source, "have different column names", ", ".join(repeated))
+    return RawTable(source, {str(label): _column(narwhals, source, table[label]) for label in table.columns})
+
+
+def _column(narwhals: Any, source: str, series: Any) -> RawColumn:
+    kind = series.dtype
+    if kind.is_numeric():
+        # Integers beyond those that float64 distinguishes stay words.
+        ends = (series.min(), series.max()) if kind.is_integer() else ()
+        if all(value is None or abs(int(value)) <= 2**53 for value in ends):
+            return RawColumn(numbers=np.array(series.cast(narwhals.Float64).to_numpy(), dtype=np.float64))
+    gaps = series.is_null().to_numpy().astype(bool)
+    if isinstance(kind, narwhals.Date | narwhals.Datetime):
+        moments = series.cast(narwhals.Datetime("us")).dt.timestamp("us").to_numpy()
+        days = np.where(gaps, np.nan, np.where(gaps, 0, moments).astype(np.float64) / _MICROSECONDS)
+        return RawColumn(numbers=days, days=True)
+    if kind.is_nested():
+        raise ArgumentError(f"`{source}` must hold numbers, words or dates; got {kind} in {series.name!r}.")
+    cells = series.to_list()
+    if any(isinstance(cell, complex) for cell in cells):
+        raise ArgumentError(f"`{source}` must hold real numbers; got complex ones in {series.name!r}.")
+    # NaN and NaT differ from themselves.
+    words = [
+        None if gap or cell != cell else str(cell).strip() for cell, gap in zip(cells, gaps, strict=True)
+    ]
+    return RawColumn([word or None for word in words])

@@ -1,4 +1,4 @@
-"""Tables from files and data frames: types and encodings of columns, and the data set.
+"""Encodings of tables, learnt from their cells, and data sets of encoded tables.
 
 All problems of a table are reported in one message. A column is dropped, with a reason, if it is constant, if
 the options say so, or if it is an identifier: words that differ in every row, or whole numbers that differ in
@@ -10,7 +10,10 @@ changing the category moves two of them by 1 each and costs ½ + ½ = 1, as much
 
 The domain keeps one-hot columns in [0, 1] and leaves numbers free. It is a relaxation: a moved point may
 be "half one category, half another". Every true category lies in it, so a bound over it also bounds those.
-Data frames of pandas, polars and Arrow are read through narwhals.
+
+A ``Recipe`` is learnt once, from the training table, and applied to every table that is read later: with the
+same categories, medians and types of columns. An unknown category has all of its inputs at 0; a missing
+number gets the training median. Both are reported with their shares. A missing column is named.
 """
 
 from __future__ import annotations
@@ -19,419 +22,212 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from certus.data import EncodedColumn, RowEncoding, Samples
-from certus.datasets.arrays import (
+from certus.data import EncodedColumn, RowEncoding, Samples, season
+from certus.datasets.base import (
     FEWEST_ROWS,
     Array,
+    SplitDataset,
     Targets,
+    as_float32,
     digest_arrays,
+    in_fifths,
     labelled,
-    single,
-    split_rows,
-    why_not,
+    split_by,
+    split_samples,
 )
-from certus.datasets.base import GAP, ColumnRecipe, Recipe, SplitDataset, ambiguous_gaps, split_samples
 from certus.datasets.raw_table import (
     READERS,
-    Column,
-    Numeric,
     RawColumn,
     RawTable,
-    TableProblem,
-    kind_of,
-    numbers_in,
-    refuse,
+    TableProblems,
+    frame_table,
+    plain_number,
     separator_hint,
-    two_ways,
 )
-from certus.domains import Box, Domain, Unbounded
-from certus.errors import ArgumentError, UnsupportedError, require, truncate
-from certus.storage.files import open_regular
+from certus.domains import Box, Unbounded
+from certus.errors import ArgumentError, require, truncate
 from certus.table_options import TableOptions
 
+GAP = "(missing)"
+"""The category of a missing word."""
 MOST_LABELS = 50
 MOST_CATEGORIES = 100
-_FEW = 20  # rows below which every row may have its own word
-_NAMES_ITSELF = re.compile(r"(.*[_ ]|^)(id|uuid|guid|key|nr|index)|unnamed: \d+|.*[a-z]ID|row", re.IGNORECASE)
-
-
-@dataclass
-class TableFindings:
-    """Problems of a table found so far."""
-
-    table: RawTable
-    problems: list[TableProblem]
-
-    def add(self, rule: str, content: str) -> None:
-        self.problems.append(TableProblem(rule, content))
-
-    def at(self, label: str, rows: Array, what: object, rule: str, remedy: str = "") -> None:
-        """Add a problem of some cells: the first of them, and their number."""
-        more = f", and {len(rows) - 1} more like it" if len(rows) > 1 else ""
-        self.add(rule, f"{what} in {self.table.place(label, int(rows[0]))}{more}{remedy}")
-
-
-def make_data(
-    raw: RawTable, options: TableOptions, *, seed: int = 0, standardize: bool = True
-) -> SplitDataset:
-    """Make a data set of a table: infer types, split, and scale by the training rows."""
-    name = _target_name(raw, options)
-    findings = TableFindings(raw, [])
-    if len(raw.columns) < 2:
-        findings.add("have a feature beside its target", f"only the column {name!r}{separator_hint([name])}")
-        refuse(raw.source, findings.problems)
-    if len(raw) < FEWEST_ROWS:
-        findings.add(f"have at least {FEWEST_ROWS} rows", str(len(raw)))
-        refuse(raw.source, findings.problems)
-    for option, names in (("drop", options.dropped), ("categorical", options.categories)):
-        for each in names:
-            if each not in raw.columns or each == name:
-                columns = truncate(", ".join(label for label in raw.columns if label != name), 1000)
-                raise ArgumentError(f"`{option}` must name columns of {raw.source}: {columns}; got {each!r}.")
-    learnt = [
-        _learn(label, column, options, findings) for label, column in raw.columns.items() if label != name
-    ]
-    targets, kind = _learn_targets(name, raw.columns[name], findings)
-    encoded = [one for one in learnt if one.kind != "dropped"]
-    if not encoded and not findings.problems:
-        reasons = "; ".join(f"{one.name} is {one.reason}" for one in learnt[:4])
-        findings.add("have a feature that is of use", f"none ({reasons})")
-    refuse(raw.source, findings.problems)
-    assert targets is not None
-    rows = _split(raw, options, targets, seed)
-    recipe = Recipe(tuple(_with_median(one, raw, rows) for one in learnt), name, kind)
-    bare = [one.bare(raw.columns[one.name]) for one in recipe.kept]
-    data = table(
-        raw.source,
-        recipe.features(raw),
-        targets,
-        rows,
-        sha256=digest_arrays(contents(bare, targets)),
-        standardize=standardize,
-    )
-    return replace(data, recipe=recipe)
-
-
-def _target_name(raw: RawTable, options: TableOptions) -> str:
-    name = list(raw.columns)[-1] if options.target is None else options.target
-    if name not in raw.columns:
-        columns = truncate(", ".join(raw.columns), 1000)
-        raise ArgumentError(f"`target` must be a column of {raw.source}: {columns}; got {name!r}.")
-    return name
-
-
-def _learn(label: str, raw: RawColumn, options: TableOptions, findings: TableFindings) -> ColumnRecipe:
-    gaps, distinct = raw.gaps, raw.distinct
-    recipe = ColumnRecipe(label, "dropped", int(gaps.sum()), distinct)
-    if label in options.dropped:
-        return replace(recipe, reason="asked for")
-    if distinct == 0 or (distinct == 1 and not gaps.any()):
-        return replace(recipe, reason="empty" if distinct == 0 else "constant")
-    if options.missing == "refuse" and gaps.any():
-        findings.at(label, np.flatnonzero(gaps), "none", "have no missing values", _FILL)
-    if label in options.categories:
-        return _as_category(recipe, raw, findings)
-    kind = ("date" if raw.days else "number") if raw.cells is None else kind_of(raw.cells)
-    if kind is None:
-        return _learn_words(recipe, raw, findings)
-    if raw.cells is not None and two_ways(raw.cells):
-        rows = np.flatnonzero(~gaps)
-        cell = raw.cells[int(rows[0])]
-        findings.at(
-            label, rows[:1], repr(cell), "have dates that can be read one way only, such as 2024-03-01"
-        )
-    values = raw.numbers if raw.numbers is not None else numbers_in(raw.cells or (), kind)
-    _check_finite(label, raw, values, findings)
-    present = values[~gaps]
-    own = distinct == len(present) and bool((present == np.round(present)).all())
-    if kind == "number" and own and _NAMES_ITSELF.fullmatch(label):
-        return replace(recipe, reason="an identifier: every row has its own")
-    return replace(recipe, kind=kind)
-
-
-_FILL = "; leave --missing at median, or fill them"
-
-
-def _check_finite(label: str, raw: RawColumn, values: Array, findings: TableFindings) -> None:
-    bad = np.flatnonzero(np.isinf(values))
-    if len(bad):
-        findings.at(label, bad, raw.words[int(bad[0])], "hold finite numbers")
-
-
-def _learn_words(recipe: ColumnRecipe, raw: RawColumn, findings: TableFindings) -> ColumnRecipe:
-    """Infer the encoding of a column of words: categories, an identifier, or numbers with typing errors."""
-    assert raw.cells is not None
-    _check_slips(recipe.name, raw, findings)
-    present = [cell for cell in raw.cells if cell is not None]
-    numbers = sum(READERS["number"](cell) is not None for cell in present)
-    if recipe.distinct == len(present) > _FEW and numbers == 0:
-        return replace(recipe, reason="an identifier: every row has its own")
-    return _as_category(recipe, raw, findings)
-
-
-def _as_category(recipe: ColumnRecipe, raw: RawColumn, findings: TableFindings) -> ColumnRecipe:
-    if recipe.distinct > MOST_CATEGORIES:
-        words = [
-            row for row, cell in enumerate(raw.words) if cell is not None and READERS["number"](cell) is None
-        ]
-        at = (words or [0])[0]
-        line = f" (line {findings.table.lines[at]})" if len(findings.table.lines) else ""
-        findings.add(
-            f"have at most {MOST_CATEGORIES} categories in a column that is not numeric",
-            f"{recipe.distinct} in column {recipe.name!r}, such as {raw.words[at]!r} in row {at + 1}{line}; "
-            f"--drop it if it names or identifies, or repair its numbers",
-        )
-    categories = sorted({cell for cell in raw.words if cell is not None})
-    if recipe.missing and GAP in categories:
-        findings.problems.append(ambiguous_gaps(recipe.name))
-    return replace(recipe, kind="category", categories=(*categories, *([GAP] if recipe.missing else [])))
-
-
-def _check_slips(label: str, raw: RawColumn, findings: TableFindings) -> None:
-    """Report typing errors that would turn a column of numbers or dates into categories."""
-    cells = raw.cells or ()
-    present = [row for row, cell in enumerate(cells) if cell is not None]
-    for kind, read in READERS.items():
-        slips = [row for row in present if read(cells[row] or "") is None]
-        if 2 * len(slips) < len(present):
-            what = "dates" if kind.startswith("date") else "numbers"
-            count = len(present) - len(slips)
-            findings.at(
-                label,
-                np.array(slips),
-                repr(cells[slips[0]]),
-                f"hold {what} in a column most of whose cells are {what}",
-                f", where {count} of {len(present)} are. Repair the cell; if they are categories, name the "
-                "column in --categorical",
-            )
-            return
-
-
-def _learn_targets(label: str, raw: RawColumn, findings: TableFindings) -> tuple[Targets | None, str]:
-    """Infer labels or numbers, and the type of their cells."""
-    gaps, before = raw.gaps, len(findings.problems)
-    if gaps.any():
-        rule = "have no missing values in the target column: remove the rows without one"
-        findings.at(label, np.flatnonzero(gaps), "none", rule)
-    kind = "number" if raw.cells is None else kind_of(raw.cells)
-    if kind is None or kind.startswith("date"):
-        if kind is None:
-            _check_slips(label, raw, findings)
-        rule = f"have numbers, or at most {MOST_LABELS} different labels, in the target column {label!r}"
-        if raw.distinct > MOST_LABELS and len(findings.problems) == before:
-            findings.add(rule, f"{raw.distinct} labels")
-        kind = "label"
-    if raw.distinct < 2:
-        findings.add("have at least 2 different targets", str(raw.distinct))
-    values = None
-    if kind != "label":
-        values = raw.numbers if raw.numbers is not None else numbers_in(raw.cells or (), kind)
-        _check_finite(label, raw, values, findings)
-    if len(findings.problems) > before:
-        return None, kind
-    if values is None:
-        return labelled(findings.table.source, np.array(list(raw.words))), kind
-    distinct = np.unique(values)
-    if len(distinct) <= MOST_LABELS and (distinct == np.round(distinct)).all():
-        # Named as whole numbers whether the file says 3 or 3.0.
-        names = tuple(f"{value:.0f}" for value in distinct)
-        return replace(labelled(findings.table.source, values), class_names=names), kind
-    return Targets(values), kind
-
-
-def _with_median(one: ColumnRecipe, raw: RawTable, rows: Mapping[str, Tensor]) -> ColumnRecipe:
-    """Add the median of the training rows, for gaps; 0 if none of them has a value."""
-    if one.kind in ("dropped", "category"):
-        return one
-    values = one.values(raw.columns[one.name])[rows["train"].numpy()]
-    present = values[~np.isnan(values)]
-    return replace(one, median=float(np.median(present)) if len(present) else 0.0)
-
-
-def _split(raw: RawTable, options: TableOptions, targets: Targets, seed: int) -> dict[str, Tensor]:
-    by, way = options.split_by, options.split
-    if by is None:
-        labels = None if targets.classes is None else targets.values
-        return split_rows(raw.source, len(raw), seed, way or "random", labels)
-    if by not in raw.columns:
-        known = truncate(", ".join(raw.columns), 1000)
-        raise ArgumentError(f"`split_by` must be a column of {raw.source}: {known}; got {by!r}.")
-    column = raw.columns[by]
-    gaps = np.flatnonzero(column.gaps)
-    if len(gaps):
-        refuse(
-            raw.source,
-            [TableProblem("have a value to split by in every row", f"none in {raw.place(by, int(gaps[0]))}")],
-        )
-    kind = ("date" if column.days else "number") if column.cells is None else kind_of(column.cells)
-    way = way or ("time" if (kind or "").startswith("date") else "group")
-    if way == "time":
-        if kind is None:
-            raise ArgumentError(
-                f"`split_by` must be a column of dates or numbers to split by time; got {by!r}."
-            )
-        moments = column.numbers if column.numbers is not None else numbers_in(column.cells or (), kind)
-        return split_rows(raw.source, len(raw), seed, "time", moments)
-    codes = np.unique(np.array(list(column.words)), return_inverse=True)[1]
-    return split_rows(raw.source, len(raw), seed, "group", codes)
-
-
 ONE_HOT_WEIGHT = 0.5
+_FEW = 20  # rows below which every row may have its own word
+_IDENTIFIER = re.compile(r"(.*[_ ]|^)(id|uuid|guid|key|nr|index)|unnamed: \d+|.*[a-z]ID|row", re.IGNORECASE)
 
 
-def table(
-    name: str,
-    columns: Sequence[Column],
-    targets: Targets,
-    rows: dict[str, Tensor],
-    *,
-    sha256: str,
-    standardize: bool = True,
-    later: Mapping[str, Tensor] | None = None,
-) -> SplitDataset:
-    """Make a data set of (n, features) float32 inputs, with the columns in the order given.
+# ---- Encoded columns ----
 
-    Args:
-        standardize: False leaves numeric columns and the targets of a regression as they are.
-        later: name → row numbers of later samples; like all others they are scaled by the training rows.
+
+@dataclass(frozen=True, eq=False)
+class Column:
+    """A column of (n,) finite numbers, or of (n,) integer codes into ``categories``.
+
+    Attributes:
+        values: a code of −1 is a category that is not among ``categories``.
+        part_of: the column of the table that it was derived from; empty if it is that column itself.
     """
-    train = rows["train"].numpy()
-    means, scales = _feature_scale(columns, train, standardize)
-    categorical = torch.tensor([flag for column in columns for flag in _one_hot_flags(column)])
-    target_scale = _scale(targets.values, train) if standardize and targets.classes is None else None
-    values = targets.values if target_scale is None else _standardise(targets.values, *target_scale)
-    everything = Samples(
-        single(name, encode_columns(columns, means.numpy(), scales.numpy())),
-        Targets(values, targets.classes).tensor(name),
-        encoding=RowEncoding(_groups(columns), means, scales),
-    )
-    return SplitDataset(
-        name=name,
-        **split_samples(everything, rows),
-        domain=_domain(categorical),
-        classes=targets.classes,
-        units=_units(standardize, bool(categorical.any())),
-        weights=torch.where(categorical, ONE_HOT_WEIGHT, 1.0) if categorical.any() else None,
-        feature_names=tuple(label for column in columns for label in _labels(column)),
-        class_names=targets.class_names,
-        input_scale=(means, scales) if standardize else None,
-        target_scale=target_scale,
-        later={key: everything[which] for key, which in (later or {}).items()},
-        rows=rows,
-        sha256=sha256,
-    )
+
+    name: str
+    values: Array
+    categories: tuple[str, ...] | None = None
+    part_of: str = ""
+
+    @property
+    def features(self) -> list[str]:
+        """Name of each input that encodes it."""
+        if self.categories is None:
+            return [self.name]
+        return [f"{self.name}={category}" for category in self.categories]
 
 
-def contents(columns: Sequence[Column], targets: Targets) -> dict[str, Array]:
-    """Return the source's numbers, codes and category names, for its digest."""
-    arrays: dict[str, Array] = {"targets": targets.values, "classes": np.array(targets.class_names or ())}
-    for column in columns:
-        if isinstance(column, Numeric):
-            arrays[f"column:{column.name}"] = column.values
-        else:
-            arrays[f"column:{column.name}"] = column.codes
-            arrays[f"categories:{column.name}"] = np.array(column.categories)
-    return arrays
+@dataclass(frozen=True)
+class ColumnRecipe:
+    """Encoding of one column of a table.
+
+    Attributes:
+        kind: one of ``READERS``, "category" or "dropped".
+        missing, distinct: gaps and different values in the table that it was learnt from.
+        categories: of a category, in order.
+        median: of the training rows of a number; a gap gets it.
+        reason: why it is dropped.
+    """
+
+    name: str
+    kind: str
+    missing: int
+    distinct: int
+    categories: tuple[str, ...] = ()
+    median: float = 0.0
+    reason: str = ""
+
+    @property
+    def becomes(self) -> str:
+        """Description of the encoding."""
+        if self.kind == "dropped":
+            return f"dropped: {self.reason}"
+        if self.kind == "category":
+            return f"{len(self.categories)} one-hot columns"
+        text = "day and season (3 numbers)" if self.kind.startswith("date") else "a number"
+        return f"{text}; gaps get {self.median:.4g}, and a column that says so" if self.missing else text
+
+    def unencoded(self, raw: RawColumn) -> Column:
+        """Return the column with NaN or the category of gaps where a value is missing."""
+        if self.kind != "category":
+            return Column(self.name, raw.parse(self.kind))
+        codes_of = {category: code for code, category in enumerate(self.categories)}
+        codes = [codes_of.get(GAP if cell is None else cell, -1) for cell in raw.words]
+        return Column(self.name, np.array(codes, dtype=np.int64), self.categories)
+
+    def encode(self, raw: RawColumn) -> list[Column]:
+        """Return the encoded columns."""
+        column = self.unencoded(raw)
+        if self.kind == "category":
+            return [column]
+        gaps = np.isnan(column.values)
+        filled = np.where(gaps, self.median, column.values)
+        columns = [Column(self.name, filled)]
+        if self.kind.startswith("date"):
+            for part, wave in zip(("winter", "spring"), season(torch.from_numpy(filled)), strict=True):
+                columns.append(Column(f"{self.name} ({part})", wave.numpy(), part_of=self.name))
+        if self.missing:
+            marks = gaps.astype(np.int64)
+            columns.append(Column(f"{self.name}?", marks, ("known", "missing"), part_of=self.name))
+        return columns
 
 
-def _scale(values: Array, train: Array) -> tuple[float, float]:
-    """Return mean and standard deviation of the training rows; 1 in place of a deviation of 0."""
-    fitted = values[train]
-    # In units of the largest, so that no square overflows: an infinite deviation would turn all into zeros.
-    unit = float(np.abs(fitted).max()) or 1.0
-    mean, deviation = float((fitted / unit).mean()) * unit, float((fitted / unit).std()) * unit
-    # The computed deviation of a constant need not be exactly 0, and that of tiny numbers may well be.
-    constant = fitted.min() == fitted.max() or deviation == 0
-    return mean, 1.0 if constant else deviation
+@dataclass(frozen=True)
+class Recipe:
+    """Encoding of all columns of a table except the target, in their order.
+
+    Attributes:
+        target: the column that is predicted.
+        target_kind: one of ``READERS`` where its cells are numbers, "label" for words.
+    """
+
+    columns: tuple[ColumnRecipe, ...]
+    target: str
+    target_kind: str
+
+    @property
+    def kept(self) -> tuple[ColumnRecipe, ...]:
+        return tuple(column for column in self.columns if column.kind != "dropped")
+
+    def encode(self, table: RawTable) -> list[Column]:
+        """Return the encoded columns of a table."""
+        return [feature for column in self.kept for feature in column.encode(table.columns[column.name])]
+
+    def check(self, table: RawTable) -> None:
+        """Raise ``ArgumentError`` with all problems of a new table."""
+        problems = TableProblems(table)
+        lacks = [column.name for column in self.kept if column.name not in table.columns]
+        if lacks:
+            rule = f"have the columns that the run was trained with; {_listed(lacks)} missing"
+            problems.add(rule, f"only {_listed(list(table.columns), most=8)}")
+        for column in self.kept:
+            if column.name in lacks:
+                continue
+            raw = table.columns[column.name]
+            if column.kind == "category":
+                word = GAP in raw.words or (GAP in column.categories and not column.missing)
+                if word and (column.missing or raw.gaps.any()):
+                    _add_ambiguous_gaps(problems, column.name, " of this table and that of the run")
+                continue
+            values = raw.parse(column.kind)
+            bad = np.flatnonzero(np.isinf(values) | (np.isnan(values) & ~raw.gaps))
+            content = "dates" if column.kind.startswith("date") else "numbers"
+            problems.add_cells(f"hold {content} in column {column.name!r}", column.name, bad)
+        problems.refuse()
+
+    def unknown(self, table: RawTable) -> list[str] | None:
+        """List the words of a new table that are not among the categories; None where columns are missing."""
+        if any(column.name not in table.columns for column in self.kept):
+            return None
+        return [
+            cell
+            for column in self.kept
+            if column.kind == "category"
+            for cell in table.columns[column.name].words
+            if cell is not None and cell not in column.categories
+        ]
+
+    def notes(self, table: RawTable) -> tuple[str, ...]:
+        """Describe unknown categories and missing numbers of a new table, with their shares."""
+        notes = [table.remark] if table.remark else []
+        for column in self.kept:
+            raw = table.columns[column.name]
+            if column.kind == "category":
+                cells = [GAP if cell is None else cell for cell in raw.words]
+                unknown = sorted(set(cells) - set(column.categories))
+                if unknown:
+                    share = sum(cell in unknown for cell in cells) / len(cells)
+                    reason = f"a category that no row of the run had: {_listed(unknown)}"
+                    notes.append(f"{share:.2%} of {column.name!r} count as unknown, {reason}.")
+            elif not column.missing and raw.gaps.any():
+                share, fill = float(raw.gaps.mean()), f"the training median, {column.median:.4g}"
+                notes.append(f"{share:.2%} of {column.name!r} are missing: they get {fill}.")
+        return tuple(notes)
 
 
-def _standardise(values: Array, mean: float, scale: float) -> Array:
-    with np.errstate(over="ignore", invalid="ignore"):  # refused by ``single``, with a better message
-        return (values - mean) / scale
+def _add_ambiguous_gaps(problems: TableProblems, label: str, where: str = "") -> None:
+    """Add the problem of a column that has both the category ``GAP`` and missing values."""
+    rule = f"have no category {GAP!r} in a column with missing values, which are a category of that name"
+    problems.add(rule, f"both in column {label!r}{where}; fill the gaps, or rename the category")
 
 
-def _feature_scale(columns: Sequence[Column], train: Array, standardize: bool) -> tuple[Tensor, Tensor]:
-    """Return means and scales of the encoded features, (features,) each; 0 and 1 if not standardised."""
-    scales: list[tuple[float, float]] = []
-    for column in columns:
-        if isinstance(column, Numeric):
-            scales.append(_scale(column.values, train) if standardize else (0.0, 1.0))
-        else:
-            scales.extend([(0.0, 1.0)] * len(column.categories))
-    means, deviations = zip(*scales, strict=True)
-    return torch.tensor(means, dtype=torch.float64), torch.tensor(deviations, dtype=torch.float64)
+def _listed(names: Sequence[str], most: int = 3) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return f"{', '.join(truncate(name, 80) for name in names[:most])}{more}"
 
 
-def encode_columns(columns: Sequence[Column], means: Array, scales: Array) -> Array:
-    """Encode columns as a (n, features) float32 matrix. An unknown category leaves its group at 0."""
-    first = columns[0]
-    count = len(first.values if isinstance(first, Numeric) else first.codes)
-    matrix = np.zeros((count, len(means)), dtype=np.float32)
-    start = 0
-    for column in columns:
-        if isinstance(column, Numeric):
-            with np.errstate(over="ignore"):
-                matrix[:, start] = _standardise(column.values, means[start], scales[start])
-            start += 1
-        else:
-            known = np.flatnonzero(column.codes >= 0)
-            matrix[known, start + column.codes[known].astype(np.int64)] = 1
-            start += len(column.categories)
-    return matrix
-
-
-def _groups(columns: Sequence[Column]) -> tuple[EncodedColumn, ...]:
-    """Return the inputs that belong to each column of the table."""
-    groups: dict[str, list[Column]] = {}
-    places: dict[str, list[int]] = {}
-    start = 0
-    for column in columns:
-        width, owner = len(_one_hot_flags(column)), column.part_of or column.name
-        groups.setdefault(owner, []).append(column)
-        places.setdefault(owner, []).extend(range(start, start + width))
-        start += width
-    encodings = []
-    for name, parts in groups.items():
-        if not isinstance(parts[0], Numeric):
-            encodings.append(EncodedColumn(name, "category", tuple(places[name])))
-            continue
-        numbers = sum(isinstance(part, Numeric) for part in parts)
-        kind = "number" if numbers == 1 else "date"
-        encodings.append(
-            EncodedColumn(name, kind, tuple(places[name][:numbers]), tuple(places[name][numbers:]))
-        )
-    return tuple(encodings)
-
-
-def _one_hot_flags(column: Column) -> list[bool]:
-    return [False] if isinstance(column, Numeric) else [True] * len(column.categories)
-
-
-def _labels(column: Column) -> list[str]:
-    if isinstance(column, Numeric):
-        return [column.name]
-    return [f"{column.name}={category}" for category in column.categories]
-
-
-def _domain(categorical: Tensor) -> Domain:
-    if not categorical.any():
-        return Unbounded()
-    return Box(torch.where(categorical, 0.0, -math.inf), torch.where(categorical, 1.0, math.inf))
-
-
-def _units(standardize: bool, categorical: bool) -> str:
-    numbers = "standard deviations" if standardize else "units of the features"
-    return f"{numbers}, a changed category counting as 1" if categorical else numbers
-
-
-_DAY = 86_400_000_000.0  # microseconds
+# ---- Learning a recipe ----
 
 
 def from_frame(
@@ -459,69 +255,281 @@ def from_frame(
     return make_data(frame_table(frame, name), chosen, seed=seed, standardize=standardize)
 
 
-def parquet_table(path: Path) -> RawTable:
-    """Read the columns of a Parquet file."""
-    source = f"parquet:{path}"
-    try:
-        from pyarrow import parquet
-    except ImportError:
-        raise UnsupportedError("Parquet files need pyarrow: pip install 'certus[frames]'.") from None
-    try:
-        with open_regular(path) as stream:
-            frame = parquet.read_table(stream)
-    except Exception as problem:  # whatever Arrow makes of damage
-        raise ArgumentError(
-            f"`{source}` must be a readable Parquet file; got {why_not(problem)}."
-        ) from problem
-    return frame_table(frame, source)
+def make_data(
+    raw: RawTable, options: TableOptions, *, seed: int = 0, standardize: bool = True
+) -> SplitDataset:
+    """Make a data set of a table: infer types, split, and scale by the training rows."""
+    target = list(raw.columns)[-1] if options.target is None else options.target
+    _require_column(raw, "target", target)
+    problems = TableProblems(raw)
+    if len(raw.columns) < 2:
+        hint = separator_hint([target])
+        problems.add("have a feature beside its target", f"only the column {target!r}{hint}")
+    elif len(raw) < FEWEST_ROWS:
+        problems.add(f"have at least {FEWEST_ROWS} rows", str(len(raw)))
+    problems.refuse()
+    for option, names in (("drop", options.dropped), ("categorical", options.categories)):
+        for name in names:
+            _require_column(raw, option, name, "name columns", but=target)
+    columns = [
+        _learn(label, column, options, problems) for label, column in raw.columns.items() if label != target
+    ]
+    targets, kind = _learn_targets(target, raw.columns[target], problems)
+    if all(column.kind == "dropped" for column in columns) and not len(problems):
+        reasons = "; ".join(f"{column.name} is {column.reason}" for column in columns[:4])
+        problems.add("have a feature that is of use", f"none ({reasons})")
+    problems.refuse()
+    assert targets is not None
+    rows = _split(raw, options, targets, seed)
+    recipe = Recipe(tuple(_with_median(column, raw, rows) for column in columns), target, kind)
+    unencoded = [column.unencoded(raw.columns[column.name]) for column in recipe.kept]
+    sha256 = digest_arrays(contents(unencoded, targets))
+    data = table(raw.source, recipe.encode(raw), targets, rows, sha256=sha256, standardize=standardize)
+    return replace(data, recipe=recipe)
 
 
-def frame_table(frame: Any, source: str) -> RawTable:
-    """Return the columns of a frame: numbers and days unchanged, all others as words."""
-    try:
-        import narwhals
-    except ImportError:
-        raise UnsupportedError("Frames need narwhals: pip install 'certus[frames]'.") from None
-    try:
-        known = narwhals.from_native(frame, eager_only=True)
-    except TypeError:
-        rule = "be a pandas, polars or Arrow frame"
-        raise ArgumentError(f"`frame` must {rule}; got {type(frame)}.") from None
-    labels = [str(label) for label in known.columns]
-    twice = sorted({label for label in labels if labels.count(label) > 1})
-    require(not twice, source, "have different column names", ", ".join(twice))
-    return RawTable(source, {str(label): _column(narwhals, source, known[label]) for label in known.columns})
+def _require_column(
+    raw: RawTable, option: str, name: str, rule: str = "be a column", but: str | None = None
+) -> None:
+    labels = [label for label in raw.columns if label != but]
+    if name not in labels:
+        columns = truncate(", ".join(labels), 1000)
+        raise ArgumentError(f"`{option}` must {rule} of {raw.source}: {columns}; got {name!r}.")
 
 
-def _column(narwhals: Any, source: str, series: Any) -> RawColumn:
-    kind = series.dtype
-    if kind.is_integer() and _beyond_floats(series):
-        gaps = series.is_null().to_list()
-        return RawColumn(
-            [None if gap else str(value) for value, gap in zip(series.to_list(), gaps, strict=True)]
+def _learn(label: str, raw: RawColumn, options: TableOptions, problems: TableProblems) -> ColumnRecipe:
+    """Infer the encoding of a column: a number, a date, a category, or none."""
+    gaps, distinct = raw.gaps, raw.distinct
+    recipe = ColumnRecipe(label, "dropped", int(gaps.sum()), distinct)
+    identifier = replace(recipe, reason="an identifier: every row has its own")
+    if label in options.dropped:
+        return replace(recipe, reason="asked for")
+    if distinct == 0 or (distinct == 1 and not gaps.any()):
+        return replace(recipe, reason="empty" if distinct == 0 else "constant")
+    if options.missing == "refuse":
+        remedy = "; leave --missing at median, or fill them"
+        problems.add_cells("have no missing values", label, np.flatnonzero(gaps), remedy)
+    if label in options.categories:
+        return _as_category(recipe, raw, problems)
+    kind, count = raw.kind, int((~gaps).sum())
+    if kind is None:
+        _check_slips(label, raw, problems)
+        numbers = any(cell is not None and plain_number(cell) is not None for cell in raw.words)
+        return identifier if distinct == count > _FEW and not numbers else _as_category(recipe, raw, problems)
+    values = raw.parse(kind)
+    present = values[~gaps]
+    if kind == "date, day first":
+        month_first = raw.parse("date, month first")[~gaps]
+        if not np.isnan(month_first).any() and (month_first != present).any():
+            rule = "have dates that can be read one way only, such as 2024-03-01"
+            problems.add_cells(rule, label, np.flatnonzero(~gaps)[:1])
+    problems.add_cells("hold finite numbers", label, np.flatnonzero(np.isinf(values)))
+    every_row_differs = distinct == count and bool((present == np.round(present)).all())
+    if kind == "number" and every_row_differs and _IDENTIFIER.fullmatch(label):
+        return identifier
+    return replace(recipe, kind=kind)
+
+
+def _as_category(recipe: ColumnRecipe, raw: RawColumn, problems: TableProblems) -> ColumnRecipe:
+    words = raw.words
+    if recipe.distinct > MOST_CATEGORIES:
+        rows = (row for row, cell in enumerate(words) if cell is not None and plain_number(cell) is None)
+        at = next(rows, 0)
+        problems.add(
+            f"have at most {MOST_CATEGORIES} categories in a column that is not numeric",
+            f"{recipe.distinct} in column {recipe.name!r}, such as {words[at]!r} in "
+            f"{problems.table.place(at)}; --drop it if it names or identifies, or repair its numbers",
         )
-    if kind.is_numeric():
-        values = series.cast(narwhals.Float64).to_numpy()
-        return RawColumn(numbers=np.array(values, dtype=np.float64))
-    if isinstance(kind, narwhals.Date | narwhals.Datetime):
-        gaps = series.is_null().to_numpy().astype(bool)
-        moments = series.cast(narwhals.Datetime("us")).dt.timestamp("us").to_numpy()
-        days = np.where(gaps, np.nan, np.where(gaps, 0, moments).astype(np.float64) / _DAY)
-        return RawColumn(numbers=days, days=True)
-    if kind.is_nested():
-        raise ArgumentError(f"`{source}` must hold numbers, words or dates; got {kind} in {series.name!r}.")
-    cells = series.to_list()
-    if any(isinstance(cell, complex) for cell in cells):
-        raise ArgumentError(f"`{source}` must hold real numbers; got complex ones in {series.name!r}.")
-    return RawColumn([_word(cell) for cell in cells])
+    categories = sorted({cell for cell in words if cell is not None})
+    if recipe.missing and GAP in categories:
+        _add_ambiguous_gaps(problems, recipe.name)
+    return replace(recipe, kind="category", categories=(*categories, *([GAP] if recipe.missing else [])))
 
 
-def _beyond_floats(series: Any) -> bool:
-    """Whether whole numbers exceed those that float64 distinguishes."""
-    return any(value is not None and abs(int(value)) > 2**53 for value in (series.min(), series.max()))
+def _check_slips(label: str, raw: RawColumn, problems: TableProblems) -> None:
+    """Report typing errors that would turn a column of numbers or dates into categories."""
+    present = {row: cell for row, cell in enumerate(raw.words) if cell is not None}
+    for kind, read in READERS.items():
+        slips = [row for row, cell in present.items() if read(cell) is None]
+        if 2 * len(slips) < len(present):
+            content = "dates" if kind.startswith("date") else "numbers"
+            rule = f"hold {content} in a column most of whose cells are {content}"
+            remedy = (
+                f", where {len(present) - len(slips)} of {len(present)} are. Repair the cell; if they are "
+                "categories, name the column in --categorical"
+            )
+            problems.add_cells(rule, label, np.array(slips), remedy)
+            return
 
 
-def _word(cell: Any) -> str | None:
-    """Return a cell as a word; None, NaN and NaT are gaps."""
-    missing = cell is None or cell != cell
-    return None if missing or str(cell).strip() == "" else str(cell).strip()
+def _learn_targets(label: str, raw: RawColumn, problems: TableProblems) -> tuple[Targets | None, str]:
+    """Infer labels or numbers, and the type of their cells; None if there is a problem."""
+    before = len(problems)
+    rule = "have no missing values in the target column: remove the rows without one"
+    problems.add_cells(rule, label, np.flatnonzero(raw.gaps))
+    kind = "number" if raw.cells is None else raw.kind
+    if kind is None:
+        _check_slips(label, raw, problems)
+    if kind is None or kind.startswith("date"):
+        if raw.distinct > MOST_LABELS and len(problems) == before:
+            rule = f"have numbers, or at most {MOST_LABELS} different labels, in the target column {label!r}"
+            problems.add(rule, f"{raw.distinct} labels")
+        kind = "label"
+    if raw.distinct < 2:
+        problems.add("have at least 2 different targets", str(raw.distinct))
+    values = np.array(list(raw.words)) if kind == "label" else raw.parse(kind)
+    if kind != "label":
+        problems.add_cells("hold finite numbers", label, np.flatnonzero(np.isinf(values)))
+    if len(problems) > before:
+        return None, kind
+    if kind == "label":
+        return labelled(problems.table.source, values), kind
+    distinct = np.unique(values)
+    if len(distinct) <= MOST_LABELS and (distinct == np.round(distinct)).all():
+        # Named as whole numbers whether the file says 3 or 3.0.
+        names = tuple(f"{value:.0f}" for value in distinct)
+        return replace(labelled(problems.table.source, values), class_names=names), kind
+    return Targets(values), kind
+
+
+def _with_median(column: ColumnRecipe, raw: RawTable, rows: Mapping[str, Tensor]) -> ColumnRecipe:
+    """Add the median of the training rows, for gaps; 0 if none of them has a value."""
+    if column.kind in ("dropped", "category"):
+        return column
+    values = raw.columns[column.name].parse(column.kind)[rows["train"].numpy()]
+    present = values[~np.isnan(values)]
+    return replace(column, median=float(np.median(present)) if len(present) else 0.0)
+
+
+def _split(raw: RawTable, options: TableOptions, targets: Targets, seed: int) -> dict[str, Tensor]:
+    source, by, way = raw.source, options.split_by, options.split
+    if by is None:
+        if way != "stratified":
+            return in_fifths(source, len(raw), seed)
+        rule = "be stratified for labels only"
+        require(targets.classes is not None, "split", rule, f"{source}, a regression")
+        return split_by(source, seed, way, targets.values)
+    _require_column(raw, "split_by", by)
+    column = raw.columns[by]
+    problems = TableProblems(raw)
+    problems.add_cells("have a value to split by in every row", by, np.flatnonzero(column.gaps))
+    problems.refuse()
+    kind = column.kind
+    way = way or ("time" if (kind or "").startswith("date") else "group")
+    if way == "group":
+        return split_by(source, seed, way, np.array(list(column.words)))
+    if kind is None:
+        rule = "be a column of dates or numbers to split by time"
+        raise ArgumentError(f"`split_by` must {rule}; got {by!r}.")
+    return split_by(source, seed, way, column.parse(kind))
+
+
+# ---- Data sets of encoded columns ----
+
+
+def table(
+    name: str,
+    columns: Sequence[Column],
+    targets: Targets,
+    rows: dict[str, Tensor],
+    *,
+    sha256: str,
+    standardize: bool = True,
+    later: Mapping[str, Tensor] | None = None,
+) -> SplitDataset:
+    """Make a data set of (n, features) float32 inputs, with the columns in the order given.
+
+    Args:
+        standardize: False leaves numeric columns and the targets of a regression as they are.
+        later: name → row numbers of later samples; like all others they are scaled by the training rows.
+    """
+    train = rows["train"].numpy()
+    scaling: list[tuple[float, float]] = []
+    for column in columns:
+        numeric = standardize and column.categories is None
+        scaling += [_scale(column.values, train)] if numeric else [(0.0, 1.0)] * len(column.features)
+    means, scales = (torch.tensor(part, dtype=torch.float64) for part in zip(*scaling, strict=True))
+    target_scale = _scale(targets.values, train) if standardize and targets.classes is None else None
+    values = targets.values if target_scale is None else standardise(targets.values, *target_scale)
+    samples = Samples(
+        as_float32(name, encode_columns(columns, means.numpy(), scales.numpy())),
+        Targets(values, targets.classes).tensor(name),
+        encoding=RowEncoding(_encoded_columns(columns), means, scales),
+    )
+    flags = [column.categories is not None for column in columns for _ in column.features]
+    categorical = torch.tensor(flags)
+    mixed = bool(categorical.any())
+    lower, upper = torch.where(categorical, 0.0, -math.inf), torch.where(categorical, 1.0, math.inf)
+    units = "standard deviations" if standardize else "units of the features"
+    return SplitDataset(
+        name=name,
+        **split_samples(samples, rows),
+        domain=Box(lower, upper) if mixed else Unbounded(),
+        classes=targets.classes,
+        units=f"{units}, a changed category counting as 1" if mixed else units,
+        weights=torch.where(categorical, ONE_HOT_WEIGHT, 1.0) if mixed else None,
+        feature_names=tuple(feature for column in columns for feature in column.features),
+        class_names=targets.class_names,
+        input_scale=(means, scales) if standardize else None,
+        target_scale=target_scale,
+        later={key: samples[which] for key, which in (later or {}).items()},
+        sha256=sha256,
+    )
+
+
+def contents(columns: Sequence[Column], targets: Targets) -> dict[str, Array]:
+    """Return the source's numbers, codes and category names, for its digest."""
+    arrays: dict[str, Array] = {"targets": targets.values, "classes": np.array(targets.class_names or ())}
+    for column in columns:
+        arrays[f"column:{column.name}"] = column.values
+        if column.categories is not None:
+            arrays[f"categories:{column.name}"] = np.array(column.categories)
+    return arrays
+
+
+def _scale(values: Array, train: Array) -> tuple[float, float]:
+    """Return mean and standard deviation of the training rows; 1 in place of a deviation of 0."""
+    fitted = values[train]
+    # In units of the largest, so that no square overflows: an infinite deviation would turn all into zeros.
+    unit = float(np.abs(fitted).max()) or 1.0
+    mean, deviation = float((fitted / unit).mean()) * unit, float((fitted / unit).std()) * unit
+    # The computed deviation of a constant need not be exactly 0, and that of tiny numbers may well be.
+    constant = fitted.min() == fitted.max() or deviation == 0
+    return mean, 1.0 if constant else deviation
+
+
+def standardise(values: Array, mean: float, scale: float) -> Array:
+    with np.errstate(over="ignore", invalid="ignore"):  # refused by ``as_float32``, with a better message
+        return (values - mean) / scale
+
+
+def encode_columns(columns: Sequence[Column], means: Array, scales: Array) -> Array:
+    """Encode columns as a (n, features) float32 matrix. An unknown category leaves its group at 0."""
+    matrix = np.zeros((len(columns[0].values), len(means)), dtype=np.float32)
+    start = 0
+    for column in columns:
+        if column.categories is None:
+            with np.errstate(over="ignore"):
+                matrix[:, start] = standardise(column.values, means[start], scales[start])
+        else:
+            known = np.flatnonzero(column.values >= 0)
+            matrix[known, start + column.values[known].astype(np.int64)] = 1
+        start += len(column.features)
+    return matrix
+
+
+def _encoded_columns(columns: Sequence[Column]) -> tuple[EncodedColumn, ...]:
+    """Return the inputs that belong to each column of the table."""
+    inputs: dict[str, tuple[list[int], list[int]]] = {}
+    start = 0
+    for column in columns:
+        numbers, one_hot = inputs.setdefault(column.part_of or column.name, ([], []))
+        places = numbers if column.categories is None else one_hot
+        places += range(start, start + len(column.features))
+        start += len(column.features)
+    return tuple(
+        EncodedColumn(name, "number" if len(numbers) == 1 else "date", tuple(numbers), tuple(one_hot))
+        if numbers
+        else EncodedColumn(name, "category", tuple(one_hot))
+        for name, (numbers, one_hot) in inputs.items()
+    )
