@@ -14,8 +14,8 @@ import pytest
 
 from certus.datasets import digits
 from certus.errors import ArgumentError
+from certus.models.networks import build_from, build_model
 from certus.models.own_code import OwnCode
-from certus.models.registry import build_from, build_model
 from tests.cli.test_cli import certus, refused
 
 NET = """from torch import nn

@@ -10,11 +10,9 @@ with gaps has two more, *known* and *missing*. Most points of the input space en
 category, a season without its day. The lower bounds of a certificate rest on rows that can be written to a
 file and read again, so the searches behind them end with ``RowEncoding.settle``.
 
-Subsets and orders depend on a seed, never on the order of a file: MNIST's test file has its harder half
-first, tables come sorted by date or label. Each is a function of the seed, the number of rows, and the
-labels where it is stratified: the same in every process, on any number of threads, with every version of
-torch. Rows are sorted by the raw 64-bit outputs of Philox 4x64-10 with the key (seed, stream), which NumPy
-promises to keep; its shuffles it does not.
+Subsets and orders depend on the seed, the number of rows, and the labels where they are stratified; never on
+the order of a file, the process, the threads or the version of torch. Rows are sorted by the raw 64-bit
+outputs of Philox 4x64-10 with the key (seed, stream), which NumPy promises to keep; its shuffles it does not.
 """
 
 from __future__ import annotations
@@ -44,8 +42,7 @@ class EncodedColumn:
 
     Attributes:
         kind: "number", "date" or "category".
-        inputs: their places. Of a number one; of a date those of day, cosine and sine; of a category one for
-            each value.
+        inputs: the place of a number; of a date those of day, cosine and sine; of a category one per value.
         mark: the places of "known" and "missing" of a number or date that has gaps; else empty.
     """
 
@@ -67,8 +64,7 @@ def season(days: Tensor) -> tuple[Tensor, Tensor]:
 
 @dataclass(frozen=True, eq=False)
 class RowEncoding:
-    """Encoding of the columns of a table as inputs (n, features) = (raw − means) / scales, in single
-    precision.
+    """Encoding of the columns of a table as float32 inputs (n, features) = (raw − means) / scales.
 
     Attributes:
         means, scales: (features,) float64; 0 and 1 for categories, and where nothing is standardised.
@@ -99,10 +95,13 @@ class RowEncoding:
             everywhere: only numbers that are free in every row, whatever the other inputs: neither dates,
                 whose season follows the day, nor numbers with gaps.
         """
+        kinds = ("number",) if everywhere else ("number", "date")
+        columns = [column for column in self.columns if column.kind in kinds]
+        return self._mask([column.inputs[0] for column in columns if not (everywhere and column.mark)])
+
+    def _mask(self, places: list[int]) -> Tensor:
         mask = torch.zeros(len(self.means), dtype=torch.bool)
-        for column in self.columns:
-            if column.kind != "category" and not (everywhere and (column.kind == "date" or column.mark)):
-                mask[column.inputs[0]] = True
+        mask[places] = True
         return mask
 
     @property
@@ -124,9 +123,8 @@ class RowEncoding:
             if column.kind == "category":
                 continue
             first = column.inputs[0]
-            raw, before = (
-                part[:, first] * self.scales[first] + self.means[first] for part in (wanted, origin)
-            )
+            scale, mean = self.scales[first], self.means[first]
+            raw, before = (part[:, first] * scale + mean for part in (wanted, origin))
             moves = wanted[:, first] != origin[:, first]
             if column.mark:
                 moves &= base[:, column.mark[1]] == 0
@@ -136,7 +134,7 @@ class RowEncoding:
                 moves &= day != before.round()
                 values = (day, *season(day))
             for place, value in zip(column.inputs, values, strict=True):
-                written = self._written(value, place)
+                written = ((value - self.means[place]) / self.scales[place]).float()
                 moves = moves & torch.isfinite(written)
                 rows[:, place] = torch.where(moves, written.to(rows.dtype), rows[:, place])
         return rows
@@ -145,26 +143,24 @@ class RowEncoding:
         """Return rows near some points that differ from ``base`` only in numbers without gaps."""
         return self.settle(torch.where(self.movable(everywhere=True), points, base), base)
 
-    def _written(self, value: Tensor, place: int) -> Tensor:
-        return ((value - self.means[place]) / self.scales[place]).float()
-
     def returned(self, points: Tensor, origin: Tensor) -> Tensor:
         """Return rows with the categories of ``points`` and everything else of ``origin``."""
-        categorical = torch.zeros(len(self.means), dtype=torch.bool)
-        for column in self.categories:
-            categorical[list(column.inputs)] = True
-        return torch.where(categorical, points, origin)
+        categorical = [place for column in self.categories for place in column.inputs]
+        return torch.where(self._mask(categorical), points, origin)
 
     def swaps(self, rows: Tensor) -> Iterator[Tensor]:
-        """Yield (n, features) rows with one category replaced, for every column and value. A row is
-        unchanged if it has that value already, or an unknown one."""
+        """Yield (n, features) rows with one category replaced, for every column and value.
+
+        A row is unchanged if it has that value already, or an unknown one.
+        """
         for column in self.categories:
             places = list(column.inputs)
             valid = rows[:, places].sum(1, keepdim=True) == 1
             for value in range(len(places)):
-                other = rows.clone()
-                other[:, places] = torch.where(valid, torch.eye(len(places))[value].to(rows), rows[:, places])
-                yield other
+                swapped = rows.clone()
+                one_hot = torch.eye(len(places))[value].to(rows)
+                swapped[:, places] = torch.where(valid, one_hot, rows[:, places])
+                yield swapped
 
     def unknown(self, rows: Tensor) -> Tensor:
         """Return (n, categorical columns): 1 where a category is unknown to the encoding."""
@@ -333,12 +329,9 @@ def as_batch(pair: Any) -> Samples:
     if isinstance(pair, Samples):
         return pair
     if not isinstance(pair, tuple | list) or len(pair) != 2:
-        what = type(pair).__name__
-        if isinstance(pair, dict):
-            what = f"a dict of {', '.join(map(str, pair))}"
-        elif isinstance(pair, tuple | list):
-            what += f" of {len(pair)} entries"
-        raise ArgumentError(f"`data` must give (inputs, targets); got {what}.")
+        kind = f"a dict of {', '.join(map(str, pair))}" if isinstance(pair, dict) else type(pair).__name__
+        length = f" of {len(pair)} entries" if isinstance(pair, tuple | list) else ""
+        raise ArgumentError(f"`data` must give (inputs, targets); got {kind}{length}.")
     inputs, targets = as_tensor(pair[0], "inputs"), as_tensor(pair[1], "targets")
     pixels = inputs.dtype == torch.uint8 and inputs.dim() >= 3
     require(not pixels, "inputs", "be scaled, as by inputs / 255", "images of 0 to 255 (torch.uint8)")
@@ -360,21 +353,14 @@ def as_tensor(values: Any, name: str) -> Tensor:
     array = np.asarray(convert() if callable(convert) else values)
     require_real(**{name: array})
     if array.dtype.kind not in "fiub":
+        types = zip(getattr(values, "columns", []), getattr(values, "dtypes", []), strict=False)
+        columns = [(label, kind) for label, kind in types if getattr(kind, "kind", "f") not in "fiub"]
+        content = [f"{kind} in column {str(label)!r}" for label, kind in columns]
         raise ArgumentError(
-            f"`{name}` must be numbers; got {_words_in(values, array)}. "
+            f"`{name}` must be numbers; got {content[0] if content else f'an array of {array.dtype}'}. "
             "certus.datasets.from_frame(frame, target=...) reads tables with words, dates and gaps."
         )
     return torch.from_numpy(np.array(array))  # a copy: of its own, writable, and in one piece
-
-
-def _words_in(values: Any, array: np.ndarray[Any, Any]) -> str:
-    """Name the first column that does not hold numbers."""
-    types = getattr(values, "dtypes", None)
-    names = list(map(str, getattr(values, "columns", [])))
-    for label, kind in zip(names, types if types is not None else [], strict=False):
-        if getattr(kind, "kind", "f") not in "fiub":
-            return f"{kind} in column {label!r}"
-    return f"an array of {array.dtype}"
 
 
 _ORDER, _SUBSET = 0, 1  # streams: an order must not depend on what a subset was chosen by
@@ -418,8 +404,7 @@ class Subset:
         """
         total = len(data)
         require_seed(seed)
-        if count is not None:
-            require_count("samples", count)
+        require_count("samples", 1 if count is None else count)
         if count is None or count >= total:
             return Subset(data, torch.arange(total), source, total, None, False)
         labelled = stratify and not data.targets.is_floating_point()
@@ -428,14 +413,11 @@ class Subset:
 
     @property
     def words(self) -> str:
-        """Description, such as "a random 500 of the 1,797 rows of digits@all, stratified by label, seed
-        0"."""
+        """Description, such as "a random 500 of the 1,797 rows of digits@all, seed 0"."""
         if self.seed is None:
             return f"all {self.total:,} rows of {self.source}"
-        how = ", stratified by label" if self.stratified else ""
-        return (
-            f"a random {len(self.data):,} of the {self.total:,} rows of {self.source}{how}, seed {self.seed}"
-        )
+        how = f"{', stratified by label' if self.stratified else ''}, seed {self.seed}"
+        return f"a random {len(self.data):,} of the {self.total:,} rows of {self.source}{how}"
 
     def as_json(self) -> dict[str, Any]:
         """Return the description as JSON."""
@@ -450,8 +432,7 @@ class Subset:
 
 
 def choose_rows(total: int, count: int, seed: int, labels: Tensor | None = None) -> Tensor:
-    """Choose ``count`` of the rows 0 … total − 1, each with probability count/total. Returns: increasing
-    int64.
+    """Choose ``count`` of the rows 0 … total − 1, each with probability count/total; return sorted int64.
 
     Without labels every set of rows is equally likely. With (total,) labels the rows stand in the order of
     their labels, at random within each, and every (total/count)-th is taken from a random start on
@@ -473,17 +454,13 @@ def choose_rows(total: int, count: int, seed: int, labels: Tensor | None = None)
 
 def halves(data: Samples, seed: int) -> tuple[Samples, Samples]:
     """Split samples into two random disjoint halves with equal label counts; odd samples are omitted."""
-    keys = _keys(len(data), seed, _SUBSET)
     labelled = not data.targets.is_floating_point()
     labels = data.targets.cpu().numpy() if labelled else np.zeros(len(data), dtype=np.int64)
-    parts: tuple[list[int], list[int]] = ([], [])
-    for label in np.unique(labels):
-        rows = np.flatnonzero(labels == label)
-        rows = rows[keys[rows].argsort(kind="stable")].tolist()
-        half = len(rows) // 2
-        parts[0].extend(rows[:half])
-        parts[1].extend(rows[half : 2 * half])
-    return data[torch.tensor(parts[0], dtype=torch.long)], data[torch.tensor(parts[1], dtype=torch.long)]
+    order = np.lexsort((_keys(len(data), seed, _SUBSET), labels))
+    _, starts, counts = np.unique(labels[order], return_index=True, return_counts=True)
+    rank, half = np.arange(len(data)) - starts.repeat(counts), (counts // 2).repeat(counts)
+    first, second = order[rank < half], order[(half <= rank) & (rank < 2 * half)]
+    return data[torch.from_numpy(first)], data[torch.from_numpy(second)]
 
 
 def _keys(count: int, seed: int, stream: int) -> np.ndarray[Any, np.dtype[np.uint64]]:
@@ -494,12 +471,9 @@ def _keys(count: int, seed: int, stream: int) -> np.ndarray[Any, np.dtype[np.uin
 
 def fitted_names(model: Any) -> list[str] | None:
     """Return the column names that an estimator, or the first step of a pipeline, was fitted with."""
-    steps = [step for _, step in getattr(model, "steps", [])]
-    for part in (model, *steps[:1]):
-        names = getattr(part, "feature_names_in_", None)
-        if names is not None:
-            return [str(name) for name in names]
-    return None
+    parts = (model, *(step for _, step in getattr(model, "steps", [])[:1]))
+    names = [part.feature_names_in_ for part in parts if getattr(part, "feature_names_in_", None) is not None]
+    return [str(name) for name in names[0]] if names else None
 
 
 def named_rows(model: Any, rows: np.ndarray[Any, Any]) -> Any:
@@ -510,10 +484,8 @@ def named_rows(model: Any, rows: np.ndarray[Any, Any]) -> Any:
     try:
         import pandas
     except ImportError:
-        raise UnsupportedError(
-            f"{type(model).__name__} was fitted on named columns; rows for it need pandas, which is not "
-            "installed."
-        ) from None
+        reason = "was fitted on named columns; rows for it need pandas, which is not installed"
+        raise UnsupportedError(f"{type(model).__name__} {reason}.") from None
     return pandas.DataFrame(rows, columns=names)
 
 

@@ -17,7 +17,7 @@ from certus.certificates.files import as_json
 from certus.certificates.proven.knapsack import worst_error
 from certus.data import Samples
 from certus.errors import ArgumentError, UnreadableModelError
-from certus.models.registry import mlp
+from certus.models import mlp
 from certus.rounding import mean_down, mean_up
 from certus.storage.write import write_json
 

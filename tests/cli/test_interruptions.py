@@ -22,7 +22,7 @@ IMPORT = ["import", "--model", "mlp:6:tanh", "--weights", "net.safetensors", "--
 
 INTERRUPTED: dict[str, tuple[list[str], Moment, str]] = {
     "train": (TRAIN, AfterStep(1), "new keeps 0 of 2 epochs; `certus resume new` continues."),
-    "train early": ([*TRAIN[:-1], "early"], BeforeCalling("certus.models.registry:build_from"), NOTHING),
+    "train early": ([*TRAIN[:-1], "early"], BeforeCalling("certus.models.networks:build_from"), NOTHING),
     "import": (
         [*IMPORT, "--no-standardize", "-o", "imported"],
         BeforeCalling("certus.storage.tensors:write_atomically", time=2),

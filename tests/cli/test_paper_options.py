@@ -17,7 +17,7 @@ from certus.datasets import load
 from certus.errors import ArgumentError
 from certus.inner import WRM, PaperAscent
 from certus.losses import CrossEntropy
-from certus.models.registry import build_from
+from certus.models.networks import build_from
 from certus.runs.factory import build_method
 
 TRAIN = "train digits --model mlp:6:elu --epochs 1"

@@ -17,7 +17,7 @@ from certus.errors import ArgumentError
 from certus.inner import WRM
 from certus.inner.methods import ERM, Method
 from certus.losses import ModelLoss
-from certus.models.registry import mlp
+from certus.models import mlp
 from certus.training import fit
 from certus.training.metrics import clean_metrics
 

@@ -65,7 +65,7 @@ def import_weights(
     import torch
 
     from certus.losses import ModelLoss, inferred_criterion
-    from certus.models.registry import build_from
+    from certus.models.networks import build_from
     from certus.runs.directory import require_new_run, resolve_parents
     from certus.runs.factory import load_data
     from certus.runs.files import measure_result

@@ -98,7 +98,7 @@ def train(
     from certus.cli.attack_support import read_epsilon
     from certus.losses import inferred_criterion
     from certus.models import default_model
-    from certus.models.registry import build_from
+    from certus.models.networks import build_from
     from certus.runs.directory import CHECKPOINT, RunDirectory, remove_run, require_new_run, resolve_parents
     from certus.runs.factory import build_certified_training, build_cost, load_data
     from certus.runs.train_run import start_run

@@ -47,8 +47,7 @@ from certus.data import Samples
 from certus.errors import ArgumentError, as_count, require, require_number
 from certus.inner import WRM, default_maximizer
 from certus.losses import Criterion, ModelLoss
-from certus.models import certified_mlp
-from certus.models.registry import mlp
+from certus.models import certified_mlp, mlp
 from certus.training import Callback, CertifiedTraining, TrainingState, fit
 from certus.training.metrics import clean_metrics
 

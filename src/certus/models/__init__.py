@@ -2,14 +2,16 @@
 
 from certus.layers import LogCosh, Normalize, Residual, Scale, SmoothAbs
 from certus.models.networks import (
+    build_model,
     certified_cnn,
     certified_mlp,
+    default_model,
+    mlp,
     mnist_cnn,
     principal_components,
     resnet,
     toy_mlp,
 )
-from certus.models.registry import build_model, default_model, mlp
 
 __all__ = [
     "LogCosh",

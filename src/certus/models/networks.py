@@ -1,4 +1,11 @@
-"""Networks: those of the paper, residual networks, and networks for certified training.
+"""Networks: those of the paper, residual networks, networks for certified training, and networks by name.
+
+    toy | toy-relu | mnist-cnn | mlp:WIDTHS[:ACTIVATION] | resnet:CHANNELS | FILE.py:FACTORY
+    certified-mlp[:WIDTHS[:UNITS[:COMPONENTS]]] | certified-cnn[:CHANNELS[:UNITS]]
+
+such as ``mlp:128,64:softplus`` or ``certified-mlp:2048:logcosh:256``. A factory is a function, or a class,
+that returns a module. It is given the arguments that it names: ``shape``, that of one input, and
+``classes``, the number of outputs.
 
 In networks for certified training, affine layers of norm at most 1 stand between log cosh units. Every unit
 has its own sharpness, which certified training (``certus.training.certified``) ties to 2γ/e_n. Wide layers
@@ -8,15 +15,21 @@ may be.
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from certus.datasets import SplitDataset
 from certus.errors import ArgumentError, require
 from certus.layers import LogCosh, Residual, SmoothAbs
+from certus.models.own_code import OwnCode, Sources, is_own_file
 
 
 def toy_mlp(activation: type[nn.Module] = nn.ELU) -> nn.Sequential:
@@ -67,16 +80,6 @@ def resnet(shape: tuple[int, ...], channels: Sequence[int], outputs: int) -> nn.
     return nn.Sequential(*layers)
 
 
-def parse_resnet(spec: str, shape: tuple[int, ...], outputs: int) -> nn.Sequential:
-    """Build the network that ``resnet:CHANNELS`` names, such as ``resnet:16,32,64``."""
-    _, _, listed = spec.partition(":")
-    try:
-        channels = [int(width) for width in listed.split(",")]
-    except ValueError:
-        raise ArgumentError(f"`model` must be like resnet:16,32,64; got {spec!r}.") from None
-    return resnet(shape, channels, outputs)
-
-
 def _block(inputs: int, outputs: int, stride: int) -> Residual:
     branch = nn.Sequential(
         _convolution(inputs, outputs, stride),
@@ -99,12 +102,29 @@ def _convolution(inputs: int, outputs: int, stride: int = 1) -> nn.Conv2d:
     return convolution
 
 
+ACTIVATIONS: dict[str, type[nn.Module]] = {
+    "elu": nn.ELU,
+    "relu": nn.ReLU,
+    "softplus": nn.Softplus,
+    "tanh": nn.Tanh,
+    "sigmoid": nn.Sigmoid,
+    "gelu": nn.GELU,
+    "silu": nn.SiLU,
+}
 UNITS: dict[str, type[LogCosh | SmoothAbs]] = {"logcosh": LogCosh, "smoothabs": SmoothAbs}
-COMPONENTS = 256
-"""How many principal components of larger inputs a certified-mlp keeps: few enough for its first layer to be
-clipped quickly after every step."""
-
 MOST_WEIGHTS = 10**8
+
+
+def mlp(inputs: int, widths: Sequence[int], outputs: int, activation: str = "elu") -> nn.Sequential:
+    """Return a fully connected network on flattened inputs.
+
+    >>> [type(layer).__name__ for layer in mlp(4, [8], 2)]
+    ['Flatten', 'Linear', 'ELU', 'Linear']
+    """
+    legal = ", ".join(ACTIVATIONS)
+    require(activation in ACTIVATIONS, "activation", f"be one of {legal}", repr(activation))
+    require(all(width >= 1 for width in widths), "widths", "be at least 1", list(widths))
+    return _dense([inputs, *widths, outputs], lambda width: ACTIVATIONS[activation]())
 
 
 def certified_mlp(
@@ -120,24 +140,30 @@ def certified_mlp(
     Args:
         units: "logcosh" or "smoothabs".
         basis: (components, inputs) with orthonormal rows, in front of the first layer, not trained: such as
-            the principal components of the data. What is orthogonal to them has no effect on the network.
+            the principal components of the data. Moves orthogonal to them have no effect on the network.
 
     >>> [type(layer).__name__ for layer in certified_mlp(4, [8], 2)]
     ['Flatten', 'Linear', 'LogCosh', 'Linear']
     """
-    _check(widths, units)
-    check_weights([inputs if basis is None else len(basis), *widths, outputs])
-    layers: list[nn.Module] = [nn.Flatten()]
+    _check_units(widths, units)
+    front: list[nn.Module] = []
     if basis is not None:
         require(basis.shape[1:] == (inputs,), "basis", f"have {inputs} columns", tuple(basis.shape))
-        front = nn.Linear(inputs, len(basis), bias=False)
-        front.weight.data.copy_(basis)
-        layers.append(front.requires_grad_(False))
-        inputs = len(basis)
-    for width in widths:
-        layers += [nn.Linear(inputs, width), UNITS[units](torch.ones(width))]
-        inputs = width
-    return nn.Sequential(*layers, nn.Linear(inputs, outputs))
+        projection = nn.Linear(inputs, len(basis), bias=False).requires_grad_(False)
+        projection.weight.copy_(basis)
+        front, inputs = [projection], len(basis)
+    return _dense([inputs, *widths, outputs], lambda width: UNITS[units](torch.ones(width)), front)
+
+
+def _dense(
+    sizes: Sequence[int], activation: Callable[[int], nn.Module], front: Sequence[nn.Module] = ()
+) -> nn.Sequential:
+    """Return linear layers of ``sizes`` with activations between them, behind the layers of ``front``."""
+    check_weights(sizes)
+    layers: list[nn.Module] = [nn.Flatten(), *front]
+    for inputs, width in itertools.pairwise(sizes[:-1]):
+        layers += [nn.Linear(inputs, width), activation(width)]
+    return nn.Sequential(*layers, nn.Linear(sizes[-2], sizes[-1]))
 
 
 def certified_cnn(
@@ -148,7 +174,7 @@ def certified_cnn(
     >>> [type(layer).__name__ for layer in certified_cnn((1, 8, 8), [16], 10)]
     ['Conv2d', 'LogCosh', 'Flatten', 'Linear']
     """
-    _check(channels, units)
+    _check_units(channels, units)
     require(len(shape) == 3, "shape", "be (channels, height, width)", tuple(shape))
     layers: list[nn.Module] = []
     count, height, width = shape
@@ -156,39 +182,10 @@ def certified_cnn(
     for out in channels:
         height, width = (height + 1) // 2, (width + 1) // 2
         check_weights([out * height * width, outputs])  # as many units, and at the end as many inputs
-        layers += [
-            nn.Conv2d(count, out, 5, stride=2, padding=2),
-            UNITS[units](torch.ones(out, height, width)),
-        ]
+        convolution = nn.Conv2d(count, out, 5, stride=2, padding=2)
+        layers += [convolution, UNITS[units](torch.ones(out, height, width))]
         count = out
     return nn.Sequential(*layers, nn.Flatten(), nn.Linear(count * height * width, outputs))
-
-
-def build_certified(spec: str, inputs: Tensor, outputs: int) -> nn.Sequential:
-    """Build ``certified-mlp[:WIDTHS[:UNITS[:COMPONENTS]]]`` or ``certified-cnn[:CHANNELS[:UNITS]]``.
-
-    More than 256 inputs meet 256 principal components first, unless COMPONENTS says otherwise; 0 means none.
-    """
-    kind, *options = spec.split(":")
-    shape = tuple(inputs.shape[1:])
-    features = math.prod(shape)
-    widths, units, components = "1024" if kind == "certified-mlp" else "32", "logcosh", ""
-    try:
-        if kind == "certified-cnn":
-            widths, units = (*options, *(widths, units)[len(options) :])
-            return certified_cnn(shape, [int(width) for width in widths.split(",")], outputs, units)
-        widths, units, components = (*options, *(widths, units, components)[len(options) :])
-        count = int(components) if components else (COMPONENTS if features > COMPONENTS else 0)
-        sizes = [int(width) for width in widths.split(",")]
-    except ValueError as reason:
-        if isinstance(reason, ArgumentError):
-            raise
-        example = (
-            "certified-mlp:1024,256:logcosh:256" if kind == "certified-mlp" else "certified-cnn:32:logcosh"
-        )
-        raise ArgumentError(f"`model` must be like {example}; got {spec!r}.") from None
-    basis = principal_components(inputs, count) if count else None
-    return certified_mlp(features, sizes, outputs, units, basis=basis)
 
 
 def principal_components(inputs: Tensor, count: int) -> Tensor:
@@ -200,7 +197,7 @@ def principal_components(inputs: Tensor, count: int) -> Tensor:
     return vectors[:, -count:].T.flip(0).to(inputs.dtype)
 
 
-def _check(widths: Sequence[int], units: str) -> None:
+def _check_units(widths: Sequence[int], units: str) -> None:
     require(units in UNITS, "units", f"be one of {', '.join(UNITS)}", repr(units))
     sizes = all(isinstance(width, int) and 1 <= width <= 1_000_000 for width in widths)
     require(sizes and len(widths) > 0, "widths", "be whole numbers from 1 to a million", list(widths))
@@ -212,6 +209,153 @@ def check_weights(widths: Sequence[int], window: int = 1) -> None:
     Args:
         widths: of inputs, of all layers, and of outputs; or channels, with ``window`` weights each.
     """
-    count = window * sum(one * other for one, other in itertools.pairwise(widths))
+    count = window * sum(inputs * outputs for inputs, outputs in itertools.pairwise(widths))
     rule = f"have at most {MOST_WEIGHTS} weights (FILE.py:FACTORY may have more)"
     require(count <= MOST_WEIGHTS, "model", rule, count)
+
+
+# ---- Networks by name ----
+
+COMPONENTS = 256
+"""Number of principal components of larger inputs that a certified-mlp keeps: few enough for its first layer
+to be clipped quickly after every step."""
+
+_EXAMPLES = {
+    "mlp": "mlp:128,64:elu",
+    "resnet": "resnet:16,32,64",
+    "certified-mlp": "certified-mlp:1024,256:logcosh:256",
+    "certified-cnn": "certified-cnn:32:logcosh",
+}
+_WIDTHS = {"certified-mlp": "1024", "certified-cnn": "32"}
+"""Default widths; other networks have none."""
+
+
+@dataclass(frozen=True)
+class BuiltModel:
+    """Network with the user's source files that were executed to build it, if any."""
+
+    network: nn.Module
+    sources: Sources | None
+
+
+def build_model(spec: str, data: SplitDataset, seed: int = 0) -> nn.Module:
+    """Build the network that ``spec`` names, for the shapes of ``data``, with weights drawn from ``seed``.
+
+    The caller's random state is left alone.
+    """
+    return build_from(spec, data, seed).network
+
+
+def build_from(
+    spec: str, data: SplitDataset, seed: int = 0, *, known: Mapping[str, str] | None = None
+) -> BuiltModel:
+    """Build a network, and record the user's code that was executed.
+
+    Args:
+        known: sha256 by file name; of the user's own code, nothing else is executed.
+    """
+    outputs = data.classes or math.prod(data.train.targets.shape[1:])
+    code = OwnCode(spec, known) if is_own_file(spec) else None
+    with torch.random.fork_rng(), nullcontext() if code is None else code.imports():
+        torch.manual_seed(seed)
+        if code is None:
+            network = _by_name(spec, data.train.inputs, outputs)
+        else:
+            network = _from_file(spec, code, tuple(data.train.inputs.shape[1:]), outputs)
+        _check_outputs(network, data, outputs)
+    return BuiltModel(network, None if code is None else code.sources)
+
+
+def default_model(data: SplitDataset, certified: bool = False) -> str:
+    """Return the default network for a data set: small and smooth."""
+    if certified:
+        return "certified-mlp"
+    if tuple(data.train.inputs.shape[1:]) == (1, 28, 28):
+        return "mnist-cnn"
+    return "toy" if data.name == "rings" else "mlp:128,128:elu"
+
+
+def _by_name(spec: str, inputs: Tensor, outputs: int) -> nn.Module:
+    """Build a network by its name, or by KIND:WIDTHS and options.
+
+    More than 256 inputs of a certified-mlp meet 256 principal components first, unless COMPONENTS says
+    otherwise; 0 means none.
+    """
+    shape = tuple(inputs.shape[1:])
+    if spec == "mnist-cnn":
+        require(shape == (1, 28, 28), "model", "have inputs of shape (1, 28, 28) for mnist-cnn", shape)
+        require(outputs == 10, "model", "have 10 classes for mnist-cnn", outputs)
+        return mnist_cnn()
+    if spec in ("toy", "toy-relu"):
+        require(shape == (2,) and outputs == 2, "model", "have 2 inputs and 2 classes for toy", shape)
+        return toy_mlp(nn.ELU if spec == "toy" else nn.ReLU)
+    kind, *options = spec.split(":")
+    widths = options[0] if options else _WIDTHS.get(kind)
+    if kind not in _EXAMPLES or widths is None:
+        raise ArgumentError(
+            "`model` must be toy, toy-relu, mnist-cnn, mlp:WIDTHS[:ACTIVATION], resnet:CHANNELS, "
+            f"certified-mlp, certified-cnn or FILE.py:FACTORY; got {spec!r}."
+        )
+    features = math.prod(shape)
+    try:
+        sizes = [int(width) for width in widths.split(",")]
+        components = int("".join(options[2:]) or (COMPONENTS if features > COMPONENTS else 0))
+        if len(options) > _EXAMPLES[kind].count(":") or (kind == "mlp" and max(sizes) > 1_000_000):
+            raise ValueError
+    except ValueError:
+        raise ArgumentError(f"`model` must be like {_EXAMPLES[kind]}; got {spec!r}.") from None
+    if kind == "mlp":
+        return mlp(features, sizes, outputs, *options[1:])
+    if kind == "resnet":
+        return resnet(shape, sizes, outputs)
+    if kind == "certified-cnn":
+        return certified_cnn(shape, sizes, outputs, *options[1:])
+    basis = principal_components(inputs, components) if components else None
+    return certified_mlp(features, sizes, outputs, *options[1:2], basis=basis)
+
+
+def _from_file(spec: str, code: OwnCode, shape: tuple[int, ...], outputs: int) -> nn.Module:
+    """Call the factory of a user's file with the arguments that its parameters name."""
+    offered: dict[str, Any] = {"shape": shape, "classes": outputs}
+    arguments: dict[str, Any] = {}
+    try:
+        factory = code.factory()
+        try:
+            parameters = list(inspect.signature(factory).parameters.values())
+        except (TypeError, ValueError):  # a callable without a signature
+            parameters = []
+        for each in parameters:
+            if each.name in offered and each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY):
+                arguments[each.name] = offered[each.name]
+            elif each.default is each.empty and each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD):
+                raise ArgumentError(
+                    f"`model` {spec} must take no parameters but `shape`, that of one input, and `classes`, "
+                    f"the number of outputs, unless they have defaults; got `{each.name}`."
+                )
+        model = factory(**arguments)
+    except ArgumentError:
+        raise
+    except (Exception, SystemExit) as reason:
+        raise ArgumentError(f"`model` {spec} failed with {type(reason).__name__}: {reason}") from reason
+    rule = f"be a torch.nn.Module that {spec.rpartition(':')[2]}() returns"
+    require(isinstance(model, nn.Module), "model", rule, type(model))
+    assert isinstance(model, nn.Module)
+    return model
+
+
+def _check_outputs(model: nn.Module, data: SplitDataset, outputs: int) -> None:
+    """Check the output shape by one forward pass in eval mode, before a long training."""
+    training = model.training
+    model.eval()
+    try:
+        with torch.no_grad():
+            returned = model(data.train.inputs[:1].clone())
+    except Exception as reason:
+        given = tuple(data.train.inputs.shape[1:])
+        first = f"{type(reason).__name__}: {reason}".splitlines()[0]
+        raise ArgumentError(f"`model` must accept inputs of shape {given}; it fails with {first}") from None
+    model.train(training)
+    require(isinstance(returned, torch.Tensor), "model", "return a tensor", type(returned))
+    shape = tuple(returned.shape)
+    fits = shape == (1, outputs) or (data.classes is None and math.prod(shape) == outputs)
+    require(fits, "model", f"return outputs of shape (batch, {outputs})", f"shape {shape} for one sample")

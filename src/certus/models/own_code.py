@@ -36,7 +36,7 @@ class Sources:
 
     Attributes:
         files: sha256 of the file and of the modules beside it, by their path from its folder.
-        uncovered: modules from its folder that are no Python source, such as ``fast.so``: not hashed.
+        uncovered: modules from its folder that are not Python source, such as ``fast.so``: not hashed.
     """
 
     files: Mapping[str, str]
@@ -44,7 +44,7 @@ class Sources:
 
 
 def is_own_file(spec: str) -> bool:
-    """Whether a network is made by code of the user's, ``FILE.py:FACTORY``."""
+    """Whether a network is made by a user's code, ``FILE.py:FACTORY``."""
     return ".py:" in spec
 
 
@@ -54,7 +54,7 @@ def file_digest(spec: str) -> str | None:
 
 
 def own_place(error: BaseException) -> str | None:
-    """Where in code of the user's an error comes from, such as ``net.py, line 7``; None if it does not."""
+    """Return where the user's code raised an error, such as ``net.py, line 7``; None if it did not."""
     place = None
     for frame, line in traceback.walk_tb(error.__traceback__):
         about = frame.f_globals
@@ -63,11 +63,11 @@ def own_place(error: BaseException) -> str | None:
     return place
 
 
-class OwnCode:
-    """A file of the user's, read once, and what it imports.
+class OwnCode(MetaPathFinder):
+    """A user's file, read once, and finder of the modules beside it.
 
     Args:
-        known: the only sha256 by file name that may be executed; None takes them as they come.
+        known: the only sha256 by file name that may be executed; None accepts any.
     """
 
     def __init__(self, spec: str, known: Mapping[str, str] | None = None) -> None:
@@ -85,41 +85,40 @@ class OwnCode:
         """Source files that were executed so far."""
         return Sources(dict(self._files), tuple(self._uncovered))
 
-    def factory(self) -> Callable[[], Any]:
-        """Execute the file, inside ``imports``; returns the function that it names."""
+    def factory(self) -> Callable[..., Any]:
+        """Execute the file, inside ``imports``; return the function that the specification names."""
         module = ModuleType(f"{_OWN}{self._path.stem}")
         module.__file__ = str(self._path)
         sys.modules[module.__name__] = module  # dataclasses look there; gone at the end of ``imports``
         self._modules.add(module.__name__)
         exec(compile(self._content, str(self._path), "exec", dont_inherit=True), module.__dict__)
-        factory: Callable[[], Any] | None = getattr(module, self._factory, None)
+        factory: Callable[..., Any] = getattr(module, self._factory, None)  # type: ignore[assignment]
         require(callable(factory), "model", f"name a function of {self._path}", repr(self._factory))
-        assert factory is not None
         return factory
 
     @contextmanager
     def imports(self) -> Iterator[None]:
-        """Modules beside the file can be imported in here; afterwards Python does not know them any more, so
-        that another file may have others of the same names."""
-        finder, before = _Finder(self), set(sys.modules)
-        sys.meta_path.insert(0, finder)
+        """Allow imports of modules beside the file, and forget them at the end: another file may have others
+        of the same names."""
+        before = set(sys.modules)
+        sys.meta_path.insert(0, self)
         try:
             yield
         finally:
-            sys.meta_path.remove(finder)
+            sys.meta_path.remove(self)
             for name in set(sys.modules) - before - self._modules:
                 origin = getattr(sys.modules[name], "__file__", None)
-                if origin is not None and self.holds(Path(origin).resolve()):
+                if origin is not None and self._holds(Path(origin).resolve()):
                     self._uncovered.append(Path(origin).resolve().relative_to(self._folder).as_posix())
             for name in self._modules:
                 sys.modules.pop(name, None)
 
-    def holds(self, path: Path) -> bool:
+    def _holds(self, path: Path) -> bool:
         """Whether a path lies beside the file, and is not installed."""
         return self._folder in path.parents and not any(place in path.parents for place in _INSTALLED)
 
     def accept(self, path: Path, content: bytes) -> None:
-        """Note the sha256 of what is about to be executed; raises unless it is known."""
+        """Record the sha256 of code before its execution; raise ``ArgumentError`` unless it is known."""
         name, sha256 = path.relative_to(self._folder).as_posix(), hashlib.sha256(content).hexdigest()
         if self._known is not None and self._known.get(name) != sha256:
             raise ArgumentError(
@@ -128,35 +127,25 @@ class OwnCode:
             )
         self._files[name] = sha256
 
-    def find(self, name: str, path: Sequence[str] | None) -> ModuleSpec | None:
-        """A module beside the file, or inside a package that is."""
-        last = name.rpartition(".")[2]
-        for place in [self._folder] if path is None else [Path(entry).resolve() for entry in path]:
-            for file, inside in (
-                (place / last / "__init__.py", [str(place / last)]),
-                (place / f"{last}.py", None),
-            ):
-                if self.holds(file) and file.is_file():
-                    self._modules.add(name)
-                    loader = _Loader(name, str(file), self)
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Find a module beside the file, or inside a package that is."""
+        last = fullname.rpartition(".")[2]
+        for folder in [self._folder] if path is None else [Path(entry).resolve() for entry in path]:
+            package = folder / last
+            for file, inside in ((package / "__init__.py", [str(package)]), (folder / f"{last}.py", None)):
+                if self._holds(file) and file.is_file():
+                    self._modules.add(fullname)
+                    loader = _Loader(fullname, str(file), self)
                     return spec_from_file_location(
-                        name, file, loader=loader, submodule_search_locations=inside
+                        fullname, file, loader=loader, submodule_search_locations=inside
                     )
         return None
 
 
-class _Finder(MetaPathFinder):
-    def __init__(self, code: OwnCode) -> None:
-        self._code = code
-
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        return self._code.find(fullname, path)
-
-
 class _Loader(SourceFileLoader):
-    """From source, always: ``__pycache__`` is neither read nor written."""
+    """Loader from source only: ``__pycache__`` is neither read nor written."""
 
     def __init__(self, name: str, path: str, code: OwnCode) -> None:
         super().__init__(name, path)
@@ -173,6 +162,5 @@ def _read(path: Path) -> bytes:
     try:
         return read_regular(path, MOST_SOURCE)
     except OSError as reason:
-        raise ArgumentError(
-            f"`model` must name a file that can be read; got {path}: {reason.strerror}."
-        ) from None
+        message = f"name a file that can be read; got {path}: {reason.strerror}"
+        raise ArgumentError(f"`model` must {message}.") from None

@@ -26,8 +26,8 @@ from certus.inner import WRM, Maximizer, PaperAscent, default_maximizer
 from certus.inner.methods import ERM, Method
 from certus.losses import Criterion, CrossEntropy, MissProbability, SmoothMargin, inferred_criterion
 from certus.models import build_model
+from certus.models.networks import build_from
 from certus.models.own_code import file_digest, is_own_file
-from certus.models.registry import build_from
 from certus.runs.directory import RunDirectory
 from certus.runs.settings import Settings, column_costs
 from certus.storage.files import CorruptFileError, RunError, convert
