@@ -264,7 +264,7 @@ def test_files_that_are_none(tmp_path: Path) -> None:
     from certus.storage.tensors import save_tensors
 
     save_tensors(tmp_path / "y", {"a": torch.zeros(1)}, {"format": 1})
-    with pytest.raises(RunError, match="holds no estimator of this version"):
+    with pytest.raises(RunError, match="does not hold an estimator of this version"):
         load_estimator(tmp_path / "y")
     save_tensors(tmp_path / "z", {"a": torch.zeros(1)}, {"format": 9})
     with pytest.raises(RunError, match="has the format 9"):

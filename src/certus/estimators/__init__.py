@@ -1,8 +1,13 @@
 """Robust estimators for scikit-learn, and scorers by their certificates."""
 
 from certus.estimators.base import FeatureBracket, WorstCase
-from certus.estimators.robust import RobustClassifier, RobustRegressor, error_bound_scorer, loss_bound_scorer
-from certus.estimators.saving import load_estimator
+from certus.estimators.robust import (
+    RobustClassifier,
+    RobustRegressor,
+    error_bound_scorer,
+    load_estimator,
+    loss_bound_scorer,
+)
 
 __all__ = [
     "FeatureBracket",

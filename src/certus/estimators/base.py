@@ -22,7 +22,7 @@ import copy
 import inspect
 import math
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from numbers import Integral, Real
 from pathlib import Path
@@ -124,36 +124,31 @@ def make_network(network: Any, inputs: int, outputs: int, *, certified: bool, se
             whole = all(isinstance(width, int | np.integer) and width >= 1 for width in widths)
             require(whole, "network", "have whole numbers of units, at least 1", network)
             sizes = [int(width) for width in widths]
-            built: Any = (
-                certified_mlp(inputs, sizes, outputs)
-                if certified and sizes
-                else mlp(inputs, sizes, outputs, "softplus")
-            )
+            if certified and sizes:
+                built: Any = certified_mlp(inputs, sizes, outputs)
+            else:
+                built = mlp(inputs, sizes, outputs, "softplus")
         elif isinstance(network, nn.Module):
             built = copy.deepcopy(network)
         else:
-            built = _called(network, inputs, outputs)
+            rule = "be widths such as (32,), a torch.nn.Module, or a function of `inputs` and `outputs`"
+            require(callable(network), "network", rule, network)
+            offered, parameters = (
+                {"inputs": inputs, "outputs": outputs},
+                inspect.signature(network).parameters,
+            )
+            built = network(**{name: offered[name] for name in parameters if name in offered})
+            if not isinstance(built, nn.Module):
+                raise ArgumentError(f"`network` must make a torch.nn.Module; got {type(built)}.")
     module: nn.Module = built.double()
     with torch.no_grad():
         try:
             shape = tuple(module.eval()(torch.zeros(2, inputs, dtype=torch.float64)).shape)
         except (RuntimeError, TypeError, ValueError) as reason:
-            raise ArgumentError(
-                f"`network` must take rows of {inputs} features; it fails: {reason}"
-            ) from reason
+            rule = f"take rows of {inputs} features"
+            raise ArgumentError(f"`network` must {rule}; it fails: {reason}") from reason
     fits = shape == (2, outputs) or (outputs == 1 and shape == (2,))
     require(fits, "network", f"return outputs of shape (batch, {outputs})", f"shape {shape} for 2 rows")
-    return module
-
-
-def _called(factory: Any, inputs: int, outputs: int) -> nn.Module:
-    rule = "be widths such as (32,), a torch.nn.Module, or a function of `inputs` and `outputs`"
-    require(callable(factory), "network", rule, factory)
-    offered = {"inputs": inputs, "outputs": outputs}
-    names = [name for name in inspect.signature(factory).parameters if name in offered]
-    module = factory(**{name: offered[name] for name in names})
-    if not isinstance(module, nn.Module):
-        raise ArgumentError(f"`network` must make a torch.nn.Module; got {type(module)}.")
     return module
 
 
@@ -247,29 +242,6 @@ class FeatureBracket:
     error_high: float | None
 
 
-def fragile(
-    module: nn.Module,
-    data: Samples,
-    criterion: Criterion,
-    *,
-    spreads: np.ndarray,
-    names: Sequence[str],
-    by: float,
-) -> list[FeatureBracket]:
-    """Return a bracket for each feature, by attained loss, the largest first."""
-    require_number("by", by)
-    inner = WeightedL2(torch.from_numpy(1 / spreads**2))
-    brackets = []
-    for place, name in enumerate(names):
-        cost = Masked(inner, feature_mask(len(names), [place]))
-        certificate = certify_linear(module, data, rho=by**2, criterion=criterion, cost=cost) or certify(
-            module, data, rho=by**2, criterion=criterion, cost=cost, progress=False
-        )
-        at = certificate.bracket(by**2)
-        brackets.append(FeatureBracket(name, at.loss_low, at.loss_high, at.error_low, at.error_high))
-    return sorted(brackets, key=lambda bracket: -bracket.loss_low)
-
-
 _RHO = 0.01
 _GRADIENTS = 5  # of one inner problem: more buy little on small networks
 
@@ -278,22 +250,25 @@ class RobustEstimator(BaseEstimator):  # type: ignore[misc]
     """Base of ``RobustClassifier`` and ``RobustRegressor``: everything but the encoding of targets."""
 
     module_: nn.Module
+    _criterion: Criterion
+
+    def _set_parameters(self, arguments: dict[str, Any]) -> None:
+        """Store the arguments of ``__init__`` unchanged, as scikit-learn requires."""
+        for name in self._get_param_names():
+            setattr(self, name, arguments[name])
 
     @abstractmethod
-    def _criterion(self) -> Criterion: ...
+    def _encode(self, y: Any) -> Tensor:
+        """Return (n,) targets for the network."""
 
     @abstractmethod
-    def _encoded(self, y: Any) -> Tensor:
-        """Return (n,) targets as the network sees them."""
-
-    @abstractmethod
-    def _decoded(self, targets: Tensor) -> np.ndarray:
-        """Return targets in the user's terms."""
+    def _decode(self, targets: Tensor) -> np.ndarray:
+        """Return targets as the user gave them."""
 
     def _label_cost(self) -> LabelCost | None:
         return None
 
-    def _emphasis(self, y: Any) -> np.ndarray | None:
+    def _class_factors(self, y: Any) -> np.ndarray | None:
         """Return (n,) factors of the sample weights by class; None without class weights."""
         return None
 
@@ -324,10 +299,13 @@ class RobustEstimator(BaseEstimator):  # type: ignore[misc]
         """Fit ``module_``.
 
         Args:
-            unit: of the loss: how many of its own the caller's γ counts for one here.
+            unit: of the loss; γ is divided by it.
         """
         self._check_parameters()
-        seed = int(_generator(self.random_state).randint(2**31 - 1))
+        # Without a random state a new generator, not NumPy's global one.
+        fresh = self.random_state is None
+        generator = np.random.RandomState() if fresh else check_random_state(self.random_state)
+        seed = int(generator.randint(2**31 - 1))
         mean, spread = feature_spreads(X, weights)
         self.feature_spreads_ = spread
         names = getattr(self, "feature_names_in_", None)
@@ -335,25 +313,18 @@ class RobustEstimator(BaseEstimator):  # type: ignore[misc]
         module = make_network(self.network, X.shape[1], outputs, certified=certified, seed=seed)
         inside = is_sizes(self.network)
         inputs = torch.from_numpy((X - mean) / spread if inside else np.array(X))
-        prices = self.feature_costs_ * spread**2 if inside and self.feature_costs is not None else None
-        cost = cost_of(
-            self.feature_costs_ if not inside else np.ones(len(spread)) if prices is None else prices
-        )
-        gamma, rho = self.gamma, self.rho
-        if gamma is None and rho is None:
-            rho = _RHO
+        prices = self.feature_costs_
+        if inside:  # in units of the spreads, where the default prices are exactly 1
+            prices = np.ones(len(spread)) if self.feature_costs is None else prices * spread**2
+        cost = cost_of(prices)
+        rho = _RHO if self.gamma is None and self.rho is None else self.rho
         method = None
-        if gamma is not None or rho > 0:
-            method = WRM(
-                None if gamma is None else gamma / unit,
-                rho=rho,
-                cost=cost,
-                label_cost=self._label_cost(),
-                maximizer=default_maximizer(cost, max_gradients=_GRADIENTS),
-            )
-        counts = torch.from_numpy(np.array(weights))
+        if self.gamma is not None or rho > 0:
+            gamma = None if self.gamma is None else self.gamma / unit
+            maximizer = default_maximizer(cost, max_gradients=_GRADIENTS)
+            method = WRM(gamma, rho=rho, cost=cost, label_cost=self._label_cost(), maximizer=maximizer)
         callbacks: list[Callback] = [EpochLines(int(self.verbose))] if self.verbose else []
-        data = Samples(inputs, targets, counts)
+        data = Samples(inputs, targets, torch.from_numpy(np.array(weights)))
         if self.early_stopping:
             data, stopping = self._held_out(data, seed)
             callbacks.append(stopping)
@@ -361,7 +332,7 @@ class RobustEstimator(BaseEstimator):  # type: ignore[misc]
             module,
             data,
             method=method,
-            criterion=self._criterion(),
+            criterion=self._criterion,
             epochs=self.epochs,
             batch_size=min(int(self.batch_size), len(data)),
             optimizer=lambda groups: Adam(groups, lr=self.learning_rate),
@@ -383,7 +354,7 @@ class RobustEstimator(BaseEstimator):  # type: ignore[misc]
         self.rho_hat_ = 0.0 if robust is None else robust.rho_hat
         self.curvature_ = None
         if certified:
-            bound = input_smoothness(module, self._criterion(), input_shape=(X.shape[1],), cost=self.cost_)
+            bound = input_smoothness(module, self._criterion, input_shape=(X.shape[1],), cost=self.cost_)
             self.curvature_ = bound.curvature
 
     def _check_parameters(self) -> None:
@@ -404,14 +375,13 @@ class RobustEstimator(BaseEstimator):  # type: ignore[misc]
         inside = isinstance(share, Real) and 0 < float(share) < 1
         require(inside, "validation_fraction", "lie between 0 and 1", repr(share))
         labels = None if data.targets.is_floating_point() else data.targets.numpy()
+        rows = np.arange(len(data))
         try:
-            train, others = train_test_split(
-                np.arange(len(data)), test_size=share, random_state=seed, stratify=labels
-            )
+            train, others = train_test_split(rows, test_size=share, random_state=seed, stratify=labels)
         except ValueError as reason:
             raise ArgumentError(f"`early_stopping` cannot hold out a share of {share}: {reason}") from None
         index, held = torch.from_numpy(train), torch.from_numpy(others)
-        return data[index], EarlyStopping(data[held], self._criterion(), as_count("patience", self.patience))
+        return data[index], EarlyStopping(data[held], self._criterion, as_count("patience", self.patience))
 
     def certify(
         self,
@@ -435,7 +405,7 @@ class RobustEstimator(BaseEstimator):  # type: ignore[misc]
         """
         check_is_fitted(self)
         samples, label_cost = self._samples(X, y, sample_weight, confidence), self._label_cost()
-        problem: dict[str, Any] = {"rho": rho, "criterion": self._criterion(), "cost": self.cost_}
+        problem: dict[str, Any] = {"rho": rho, "criterion": self._criterion, "cost": self.cost_}
         if label_cost is None and confidence is None and options.keys() <= {"epsilon", "labels"}:
             exact = certify_linear(self.module_, samples, **problem, **options)
             if exact is not None:
@@ -444,7 +414,7 @@ class RobustEstimator(BaseEstimator):  # type: ignore[misc]
         return certify(self.module_, samples, **problem, **options)
 
     def _samples(self, X: Any, y: Any, sample_weight: Any, confidence: float | None = None) -> Samples:
-        inputs, targets, factors = self._rows(X), self._encoded(y), self._emphasis(y)
+        inputs, targets, factors = self._rows(X), self._encode(y), self._class_factors(y)
         if sample_weight is None and factors is None:
             return Samples(inputs, targets)
         if confidence is not None:
@@ -463,7 +433,7 @@ class RobustEstimator(BaseEstimator):  # type: ignore[misc]
         data, weights = certificate.worst_case_data(rho)
         return WorstCase(
             X=data.inputs.numpy(),
-            y=self._decoded(data.targets),
+            y=self._decode(data.targets),
             weights=weights.numpy(),
             rho=float(rho),
             loss=certificate.lower(rho),
@@ -478,30 +448,25 @@ class RobustEstimator(BaseEstimator):  # type: ignore[misc]
         Args:
             by: how far it moves, in root mean square, in units of its ``feature_spreads_``.
         """
+        require_number("by", by)
         data = self._samples(X, y, sample_weight)
-        names = getattr(self, "feature_names_in_", [f"x{place}" for place in range(data.inputs.shape[1])])
-        return fragile(
-            self.module_,
-            data,
-            self._criterion(),
-            spreads=self.feature_spreads_,
-            names=[str(name) for name in names],
-            by=by,
-        )
+        spreads, rho = torch.from_numpy(self.feature_spreads_), by**2
+        count = len(spreads)
+        brackets = []
+        for place, name in enumerate(getattr(self, "feature_names_in_", [f"x{at}" for at in range(count)])):
+            cost = Masked(WeightedL2(1 / spreads**2), feature_mask(count, [place]))
+            problem: dict[str, Any] = {"rho": rho, "criterion": self._criterion, "cost": cost}
+            certificate = certify_linear(self.module_, data, **problem)
+            at = (certificate or certify(self.module_, data, **problem, progress=False)).bracket(rho)
+            low, high = at.loss_low, at.loss_high
+            brackets.append(FeatureBracket(str(name), low, high, at.error_low, at.error_high))
+        return sorted(brackets, key=lambda bracket: -bracket.loss_low)
 
     def save(self, path: str | Path) -> None:
         """Write the fitted estimator into one file of tensors and JSON, which executes nothing when read.
 
         ``certus.estimators.load_estimator`` reads it.
         """
-        from certus.estimators.saving import save_estimator  # which knows both kinds of estimators
+        from certus.estimators.robust import save_estimator  # which knows both kinds of estimators
 
         save_estimator(self, Path(path))
-
-
-def _generator(random_state: Any) -> np.random.RandomState:
-    """Return the generator of a ``random_state``; a new one for None, not NumPy's global one."""
-    if random_state is None:
-        return np.random.RandomState()
-    generator: np.random.RandomState = check_random_state(random_state)
-    return generator

@@ -1,8 +1,14 @@
-"""``RobustClassifier`` and ``RobustRegressor``: networks for rows, trained to hold up when the rows move."""
+"""``RobustClassifier`` and ``RobustRegressor``: networks for rows, trained to hold up when the rows move.
+
+A fitted estimator is saved in one file of tensors and JSON, which executes nothing when read: parameters,
+labels, names of the features and weights. A network that the user gave as a module or a function is code,
+and is not stored: it is given again when the file is read.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,8 +22,11 @@ from torch import Tensor
 from certus._defaults import ESTIMATOR
 from certus.costs import LabelCost
 from certus.errors import ArgumentError, require, require_number
-from certus.estimators.base import RobustEstimator, fold_outputs, is_sizes
-from certus.losses import Criterion, CrossEntropy, SquaredError
+from certus.estimators.base import RobustEstimator, cost_of, fold_outputs, is_sizes, make_network
+from certus.losses import CrossEntropy, SquaredError
+from certus.runs.files import deserialize, serialize
+from certus.storage.files import RunError
+from certus.storage.tensors import load_tensors, save_tensors
 
 
 class RobustClassifier(ClassifierMixin, RobustEstimator):  # type: ignore[misc]
@@ -57,6 +66,8 @@ class RobustClassifier(ClassifierMixin, RobustEstimator):  # type: ignore[misc]
     True
     """
 
+    _criterion = CrossEntropy()
+
     def __init__(
         self,
         gamma: float | None = None,
@@ -77,22 +88,7 @@ class RobustClassifier(ClassifierMixin, RobustEstimator):  # type: ignore[misc]
         random_state: Any = None,
         verbose: int = 0,
     ) -> None:
-        self.gamma = gamma
-        self.rho = rho
-        self.certified = certified
-        self.network = network
-        self.feature_costs = feature_costs
-        self.label_cost = label_cost
-        self.class_weight = class_weight
-        self.epochs = epochs
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.weight_decay = weight_decay
-        self.early_stopping = early_stopping
-        self.validation_fraction = validation_fraction
-        self.patience = patience
-        self.random_state = random_state
-        self.verbose = verbose
+        self._set_parameters(locals())
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> RobustClassifier:
         """Train on rows X, (n, features), with labels y; ``sample_weight`` weights the samples."""
@@ -101,9 +97,8 @@ class RobustClassifier(ClassifierMixin, RobustEstimator):  # type: ignore[misc]
         X, y, weights = self._positive(X, y, sample_weight)
         self.classes_, codes = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
-            raise ArgumentError(
-                f"A classifier needs samples of 2 classes at least; got 1 class: {self.classes_}."
-            )
+            content = f"1 class: {self.classes_}"
+            raise ArgumentError(f"A classifier needs samples of 2 classes at least; got {content}.")
         self.class_weight_ = None
         if self.class_weight is not None:
             self.class_weight_ = compute_class_weight(self.class_weight, classes=self.classes_, y=y)
@@ -135,13 +130,10 @@ class RobustClassifier(ClassifierMixin, RobustEstimator):  # type: ignore[misc]
         outputs = self._outputs(X)
         return np.asarray(self.classes_[outputs.argmax(1)])
 
-    def _criterion(self) -> Criterion:
-        return CrossEntropy()
-
     def _label_cost(self) -> LabelCost | None:
         return None if self.label_cost is None else LabelCost(self.label_cost, len(self.classes_))
 
-    def _encoded(self, y: Any) -> Tensor:
+    def _encode(self, y: Any) -> Tensor:
         labels = column_or_1d(y)
         place = np.searchsorted(self.classes_, labels).clip(0, len(self.classes_) - 1)
         unknown = self.classes_[place] != labels
@@ -150,11 +142,11 @@ class RobustClassifier(ClassifierMixin, RobustEstimator):  # type: ignore[misc]
             raise ArgumentError(f"`y` must hold labels seen in training, {legal}; got {labels[unknown][0]}.")
         return torch.from_numpy(place.astype(np.int64))
 
-    def _decoded(self, targets: Tensor) -> np.ndarray:
+    def _decode(self, targets: Tensor) -> np.ndarray:
         return np.asarray(self.classes_[targets.numpy()])
 
-    def _emphasis(self, y: Any) -> np.ndarray | None:
-        return None if self.class_weight_ is None else self.class_weight_[self._encoded(y).numpy()]
+    def _class_factors(self, y: Any) -> np.ndarray | None:
+        return None if self.class_weight_ is None else self.class_weight_[self._encode(y).numpy()]
 
 
 class RobustRegressor(RegressorMixin, RobustEstimator):  # type: ignore[misc]
@@ -170,6 +162,8 @@ class RobustRegressor(RegressorMixin, RobustEstimator):  # type: ignore[misc]
     >>> bool(model.score(X, y) > 0.4)
     True
     """
+
+    _criterion = SquaredError()
 
     def __init__(
         self,
@@ -188,19 +182,7 @@ class RobustRegressor(RegressorMixin, RobustEstimator):  # type: ignore[misc]
         random_state: Any = None,
         verbose: int = 0,
     ) -> None:
-        self.gamma = gamma
-        self.rho = rho
-        self.network = network
-        self.feature_costs = feature_costs
-        self.epochs = epochs
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.weight_decay = weight_decay
-        self.early_stopping = early_stopping
-        self.validation_fraction = validation_fraction
-        self.patience = patience
-        self.random_state = random_state
-        self.verbose = verbose
+        self._set_parameters(locals())
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> RobustRegressor:
         """Train on rows X, (n, features), and numbers y; ``sample_weight`` weights the samples."""
@@ -221,13 +203,10 @@ class RobustRegressor(RegressorMixin, RobustEstimator):  # type: ignore[misc]
         outputs = self._outputs(X)
         return outputs.reshape(len(outputs))
 
-    def _criterion(self) -> Criterion:
-        return SquaredError()
-
-    def _encoded(self, y: Any) -> Tensor:
+    def _encode(self, y: Any) -> Tensor:
         return torch.from_numpy(np.array(column_or_1d(y), dtype=np.float64))
 
-    def _decoded(self, targets: Tensor) -> np.ndarray:
+    def _decode(self, targets: Tensor) -> np.ndarray:
         return np.asarray(targets.numpy())
 
 
@@ -254,9 +233,122 @@ def error_bound_scorer(rho: float) -> Callable[[RobustEstimator, Any, Any], floa
     def score(estimator: RobustEstimator, X: Any, y: Any) -> float:
         bound = estimator.certify(X, y, rho).error_bound(rho)
         if bound is None:
-            raise ArgumentError(
-                "`estimator` must be a classifier, whose errors have a bound; got a regressor."
-            )
+            rule = "be a classifier, whose errors have a bound"
+            raise ArgumentError(f"`estimator` must {rule}; got a regressor.")
         return 1 - bound
 
     return score
+
+
+# ---- Files ----
+
+_KINDS = {kind.__name__: kind for kind in (RobustClassifier, RobustRegressor)}
+_NUMBERS = ("gamma_", "rho_hat_", "curvature_", "n_iter_", "n_features_in_")
+_ARRAYS = ("feature_costs_", "feature_spreads_", "class_weight_")
+_FORMAT = 1
+
+
+def save_estimator(estimator: RobustClassifier | RobustRegressor, path: Path) -> None:
+    """Write a fitted estimator."""
+    kind = type(estimator).__name__
+    if _KINDS.get(kind) is not type(estimator):
+        raise ArgumentError(f"Only {' and '.join(_KINDS)} themselves can be saved; got {kind}.")
+    if not hasattr(estimator, "module_"):
+        raise ArgumentError(f"A {kind} must be fitted before it is saved.")
+    tensors = {f"module.{name}": value for name, value in estimator.module_.state_dict().items()}
+    for name in _ARRAYS:
+        if getattr(estimator, name, None) is not None:
+            tensors[name] = torch.from_numpy(np.array(getattr(estimator, name)))
+    parameters = estimator.get_params(deep=False)
+    note = {
+        "format": _FORMAT,
+        "kind": kind,
+        "parameters": {name: _as_json(name, value) for name, value in parameters.items()},
+        "found": {name: serialize(getattr(estimator, name)) for name in _NUMBERS},
+        "loss_curve_": [float(loss) for loss in estimator.loss_curve_],
+        "names": _listed(getattr(estimator, "feature_names_in_", None)),
+        "classes": _listed(getattr(estimator, "classes_", None)),
+    }
+    save_tensors(path, tensors, note)
+
+
+def load_estimator(path: str | Path, network: Any = None) -> RobustClassifier | RobustRegressor:
+    """Load a fitted estimator from a file of ``save``.
+
+    Args:
+        network: the module or function of the estimator, if it has one.
+    """
+    path = Path(path)
+    tensors, note = load_tensors(path)
+    try:
+        return _restored(tensors, note, network)
+    except (KeyError, TypeError, IndexError, AttributeError, RuntimeError) as reason:
+        raise RunError(f"{path} does not hold an estimator of this version of certus: {reason}.") from None
+
+
+def _restored(tensors: dict[str, Tensor], note: Any, network: Any) -> RobustClassifier | RobustRegressor:
+    if note["format"] != _FORMAT:
+        raise RunError(f"The file has the format {note['format']}; this version of certus reads {_FORMAT}.")
+    parameters = {name: _read(value) for name, value in note["parameters"].items()}
+    if parameters["network"] is None:
+        if network is None:
+            reason = "the estimator has a network of your own code"
+            raise ArgumentError(f"`network` must be given again: {reason}.")
+        parameters["network"] = network
+    estimator = _KINDS[note["kind"]](**parameters)
+    for name, value in note["found"].items():
+        setattr(estimator, name, deserialize(value))
+    estimator.loss_curve_ = list(note["loss_curve_"])
+    for name, values in (("feature_names_in_", note["names"]), ("classes_", note["classes"])):
+        if values is not None:
+            setattr(estimator, name, np.array(values["values"], dtype=np.dtype(values["dtype"])))
+    for name in _ARRAYS:
+        if name in tensors:
+            setattr(estimator, name, tensors[name].numpy())
+    outputs, certified = 1, False
+    if isinstance(estimator, RobustClassifier):
+        outputs, certified = len(estimator.classes_), bool(estimator.certified)
+        estimator.class_weight_ = getattr(estimator, "class_weight_", None)
+    module = make_network(estimator.network, estimator.n_features_in_, outputs, certified=certified, seed=0)
+    prefix = "module."
+    weights = {name.removeprefix(prefix): each for name, each in tensors.items() if name.startswith(prefix)}
+    module.load_state_dict(weights)
+    estimator.module_, estimator.cost_ = module, cost_of(estimator.feature_costs_)
+    return estimator
+
+
+def _as_json(name: str, value: Any) -> Any:
+    """Return a parameter as JSON; None for code and random states."""
+    if name == "network":
+        return [int(width) for width in value] if is_sizes(value) else None
+    if name == "random_state" and not isinstance(value, int | np.integer):
+        return None
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, dict):
+        return {"pairs": [[_as_json("", key), _as_json("", each)] for key, each in value.items()]}
+    if isinstance(value, list | tuple | np.ndarray):
+        kind = "array" if isinstance(value, np.ndarray) else type(value).__name__
+        return {kind: [_as_json("", each) for each in np.asarray(value).tolist()]}
+    return serialize(value)
+
+
+def _read(value: Any) -> Any:
+    if isinstance(value, list):
+        return tuple(value)
+    if isinstance(value, dict) and "pairs" in value:
+        return {_read(key): _read(each) for key, each in value["pairs"]}
+    for kind, make in (("array", np.array), ("list", list), ("tuple", tuple)):
+        if isinstance(value, dict) and kind in value:
+            return make([_read(each) for each in value[kind]])
+    return deserialize(value)
+
+
+def _listed(values: np.ndarray | None) -> dict[str, Any] | None:
+    """Return an array of labels or names with its dtype, as JSON."""
+    if values is None:
+        return None
+    plain = all(isinstance(value, str | int | float | bool) for value in values.tolist())
+    if not plain:
+        raise ArgumentError(f"Labels and names must be texts or numbers to be saved; got {values[:3]}.")
+    return {"dtype": values.dtype.str, "values": values.tolist()}
