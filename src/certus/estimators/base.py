@@ -24,6 +24,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
@@ -120,24 +121,19 @@ def make_network(network: Any, inputs: int, outputs: int, *, certified: bool, se
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         if is_sizes(network):
-            widths = list(network)
-            whole = all(isinstance(width, int | np.integer) and width >= 1 for width in widths)
+            whole = all(isinstance(width, int | np.integer) and width >= 1 for width in network)
             require(whole, "network", "have whole numbers of units, at least 1", network)
-            sizes = [int(width) for width in widths]
-            if certified and sizes:
-                built: Any = certified_mlp(inputs, sizes, outputs)
-            else:
-                built = mlp(inputs, sizes, outputs, "softplus")
+            sizes = [int(width) for width in network]
+            build = certified_mlp if certified and sizes else partial(mlp, activation="softplus")
+            built: Any = build(inputs, sizes, outputs)
         elif isinstance(network, nn.Module):
             built = copy.deepcopy(network)
         else:
             rule = "be widths such as (32,), a torch.nn.Module, or a function of `inputs` and `outputs`"
             require(callable(network), "network", rule, network)
-            offered, parameters = (
-                {"inputs": inputs, "outputs": outputs},
-                inspect.signature(network).parameters,
-            )
-            built = network(**{name: offered[name] for name in parameters if name in offered})
+            offered = {"inputs": inputs, "outputs": outputs}
+            names = inspect.signature(network).parameters.keys() & offered.keys()
+            built = network(**{name: offered[name] for name in names})
             if not isinstance(built, nn.Module):
                 raise ArgumentError(f"`network` must make a torch.nn.Module; got {type(built)}.")
     module: nn.Module = built.double()
@@ -169,13 +165,10 @@ def fold_outputs(module: nn.Module, mean: float, spread: float) -> None:
 
 
 class EpochLines(Callback):
-    """Print a line for some ten epochs, or for each at level 2."""
+    """Print a line for one in ``every`` epochs."""
 
-    def __init__(self, level: int) -> None:
-        self._level, self._every = level, 1
-
-    def on_train_start(self, state: TrainingState, epochs: int, steps: int | None) -> None:
-        self._every = max(1, epochs // 10) if self._level < 2 else 1
+    def __init__(self, every: int) -> None:
+        self._every = every
 
     def on_epoch_end(self, state: TrainingState) -> None:
         entry = state.history[-1]
@@ -187,13 +180,10 @@ class EpochLines(Callback):
 class EarlyStopping(Callback):
     """Stop when the loss on held-out samples has not fallen for some epochs, and restore the best weights."""
 
-    def __init__(self, held_out: Samples, criterion: Criterion, patience: int) -> None:
-        self._data, self._criterion = held_out, criterion
-        self._patience, self._best, self._since, self._epochs = patience, math.inf, 0, 0
+    def __init__(self, held_out: Samples, criterion: Criterion, patience: int, epochs: int) -> None:
+        self._data, self._criterion, self._patience, self._epochs = held_out, criterion, patience, epochs
+        self._best, self._since = math.inf, 0
         self._best_weights: dict[str, Tensor] = {}
-
-    def on_train_start(self, state: TrainingState, epochs: int, steps: int | None) -> None:
-        self._epochs = epochs
 
     def on_epoch_end(self, state: TrainingState) -> None:
         loss = clean_metrics(ModelLoss(state.model, self._criterion), self._data)["loss"]
@@ -323,7 +313,9 @@ class RobustEstimator(BaseEstimator):  # type: ignore[misc]
             gamma = None if self.gamma is None else self.gamma / unit
             maximizer = default_maximizer(cost, max_gradients=_GRADIENTS)
             method = WRM(gamma, rho=rho, cost=cost, label_cost=self._label_cost(), maximizer=maximizer)
-        callbacks: list[Callback] = [EpochLines(int(self.verbose))] if self.verbose else []
+        callbacks: list[Callback] = []
+        if self.verbose:
+            callbacks.append(EpochLines(1 if self.verbose > 1 else max(1, self.epochs // 10)))
         data = Samples(inputs, targets, torch.from_numpy(np.array(weights)))
         if self.early_stopping:
             data, stopping = self._held_out(data, seed)
@@ -380,8 +372,9 @@ class RobustEstimator(BaseEstimator):  # type: ignore[misc]
             train, others = train_test_split(rows, test_size=share, random_state=seed, stratify=labels)
         except ValueError as reason:
             raise ArgumentError(f"`early_stopping` cannot hold out a share of {share}: {reason}") from None
-        index, held = torch.from_numpy(train), torch.from_numpy(others)
-        return data[index], EarlyStopping(data[held], self._criterion, as_count("patience", self.patience))
+        patience, held_out = as_count("patience", self.patience), data[torch.from_numpy(others)]
+        stopping = EarlyStopping(held_out, self._criterion, patience, self.epochs)
+        return data[torch.from_numpy(train)], stopping
 
     def certify(
         self,
@@ -419,10 +412,9 @@ class RobustEstimator(BaseEstimator):  # type: ignore[misc]
             return Samples(inputs, targets)
         if confidence is not None:
             name = "sample_weight" if sample_weight is not None else "class_weight"
-            raise ArgumentError(
-                f"`{name}` must be left out with `confidence`: a weighted sample is no independent draw from "
-                f"a population; got confidence={confidence}."
-            )
+            reason = "a weighted sample is not an independent draw from a population"
+            rule = f"be left out with `confidence`: {reason}"
+            raise ArgumentError(f"`{name}` must {rule}; got confidence={confidence}.")
         weights = _check_sample_weight(sample_weight, inputs.numpy(), dtype=np.float64)
         counts = torch.from_numpy(np.array(weights if factors is None else weights * factors))
         return Samples(inputs, targets, counts)
@@ -448,18 +440,17 @@ class RobustEstimator(BaseEstimator):  # type: ignore[misc]
         Args:
             by: how far it moves, in root mean square, in units of its ``feature_spreads_``.
         """
+        data, count = self._samples(X, y, sample_weight), self.n_features_in_
         require_number("by", by)
-        data = self._samples(X, y, sample_weight)
-        spreads, rho = torch.from_numpy(self.feature_spreads_), by**2
-        count = len(spreads)
+        rho, distances = by**2, WeightedL2(torch.from_numpy(1 / self.feature_spreads_**2))
         brackets = []
         for place, name in enumerate(getattr(self, "feature_names_in_", [f"x{at}" for at in range(count)])):
-            cost = Masked(WeightedL2(1 / spreads**2), feature_mask(count, [place]))
+            cost = Masked(distances, feature_mask(count, [place]))
             problem: dict[str, Any] = {"rho": rho, "criterion": self._criterion, "cost": cost}
             certificate = certify_linear(self.module_, data, **problem)
             at = (certificate or certify(self.module_, data, **problem, progress=False)).bracket(rho)
-            low, high = at.loss_low, at.loss_high
-            brackets.append(FeatureBracket(str(name), low, high, at.error_low, at.error_high))
+            ends = (at.loss_low, at.loss_high, at.error_low, at.error_high)
+            brackets.append(FeatureBracket(str(name), *ends))
         return sorted(brackets, key=lambda bracket: -bracket.loss_low)
 
     def save(self, path: str | Path) -> None:
