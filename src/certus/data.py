@@ -74,11 +74,6 @@ class RowEncoding:
     means: Tensor
     scales: Tensor
 
-    def agrees(self, other: RowEncoding) -> bool:
-        """Whether another encoding encodes every row in the same way."""
-        numbers = ((self.means, other.means), (self.scales, other.scales))
-        return self.columns == other.columns and all(torch.equal(mine, yours) for mine, yours in numbers)
-
     @property
     def plain(self) -> bool:
         """Whether every column is a number without gaps."""
@@ -259,7 +254,7 @@ class SampleStream:
 
     def __len__(self) -> int:
         """Number of samples of an indexed stream."""
-        assert self.indexed
+        assert isinstance(self.source, Dataset)
         assert isinstance(self.source, Sized)
         return len(self.source)
 
@@ -318,7 +313,9 @@ def common_encoding(encodings: Sequence[RowEncoding | None]) -> RowEncoding | No
     """Return the encoding that all batches share; raise ``ArgumentError`` where they differ."""
     first = encodings[0]
     for other in encodings[1:]:
-        same = first is other or (first is not None and other is not None and first.agrees(other))
+        same = first is other
+        if first is not None and other is not None and first.columns == other.columns:
+            same = torch.equal(first.means, other.means) and torch.equal(first.scales, other.scales)
         rule = "encode the rows of all batches in one way: read them as one table"
         require(same, "data", rule, "several encodings, or batches with and without one")
     return first

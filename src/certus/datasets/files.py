@@ -34,13 +34,6 @@ from certus.domains import Unbounded
 from certus.errors import ArgumentError, require
 from certus.storage.files import open_regular, read_up_to
 
-
-def require_folder(source: str, path: Path) -> None:
-    require(path.is_dir(), source, "be a folder", "none" if not path.exists() else "a file")
-
-
-# ---- IDX files ----
-
 MOST_AXES = 8
 _MOST_BYTES_IDX = 2**34
 FILES = {
@@ -83,7 +76,7 @@ def train_and_test(
 def read_idx_folder(path: Path) -> Arrays:
     """Read the four arrays named in ``FILES``; a file may end in .gz."""
     source = f"idx:{path}"
-    require_folder(source, path)
+    require(path.is_dir(), source, "be a folder", "none" if not path.exists() else "a file")
     arrays = {}
     for key, name in FILES.items():
         files = [file for file in (path / name, path / f"{name}.gz") if file.is_file()]
@@ -130,8 +123,6 @@ def read_idx(path: Path) -> Bytes:
     # A copy, because bytes are read-only and a tensor must not be.
     return np.frombuffer(content, dtype=np.uint8).reshape(shape).copy()
 
-
-# ---- NumPy archives ----
 
 CHANNELS = (1, 3, 4)
 _MOST_BYTES = 2**35
@@ -261,8 +252,6 @@ def _member(source: str, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Arr
         return array
 
 
-# ---- Folders of images ----
-
 SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"})
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 """Formats that are decoded, whatever the name of a file: pillow starts a program for some of the others."""
@@ -281,7 +270,7 @@ def image_folder(path: Path, *, seed: int = 0) -> SplitDataset:
     Labels follow the sorted names of the subfolders. Everything is held in memory.
     """
     source = f"folder:{path}"
-    require_folder(source, path)
+    require(path.is_dir(), source, "be a folder", "none" if not path.exists() else "a file")
     folders = sorted(entry for entry in path.iterdir() if entry.is_dir() and not entry.name.startswith("."))
     require(len(folders) >= 2, source, "hold a subfolder for each of at least 2 classes", len(folders))
     files: list[Path] = []

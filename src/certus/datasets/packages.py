@@ -45,9 +45,6 @@ def _summary(arrays: Arrays) -> dict[str, str]:
     return checks | {"sha256": digest_arrays(arrays)}
 
 
-# ---- MNIST ----
-
-
 def mnist(seed: int = 0, *, cache: Path | None = None) -> SplitDataset:
     """Load the digits as (n, 1, 28, 28) images in [0, 1]: 55,000 / 5,000 by seed, and the official 10,000."""
     return train_and_test("mnist", *MNIST.read(cache), seed)
@@ -99,9 +96,6 @@ MNIST = Package(
 )
 
 
-# ---- Fashion-MNIST ----
-
-
 def fashion_mnist(seed: int = 0, *, cache: Path | None = None) -> SplitDataset:
     """Load the pictures as (n, 1, 28, 28) images in [0, 1], split as MNIST is."""
     return train_and_test("fashion-mnist", *FASHION_MNIST.read(cache), seed)
@@ -124,8 +118,6 @@ FASHION_MNIST = Package(
     offline=MNIST.offline,
 )
 
-
-# ---- CIFAR-10 ----
 
 CIFAR10_PICTURES = {
     "train": ([f"data_batch_{number}.png" for number in range(1, 6)], "train_lables.json"),
@@ -210,8 +202,6 @@ CIFAR10 = Package(
     offline="copy cifar10.safetensors from the cache of another machine into this one",
 )
 
-
-# ---- Employment ----
 
 CATEGORIES = (
     "SCHL", "MAR", "RELP", "DIS", "ESP", "CIT", "MIG", "MIL", "ANC", "NATIVITY", "DEAR", "DEYE", "DREM",

@@ -33,17 +33,11 @@ Cells = Sequence[str | None]
 
 @dataclass(frozen=True, eq=False)
 class RawColumn:
-    """One column of n rows, before encoding.
-
-    Attributes:
-        cells: words, None where missing; None for a column of numbers.
-        numbers: (n,) float64, NaN where missing; None for words.
-        days: the numbers are days since 1970.
-    """
+    """One column before encoding: cells or numbers."""
 
     cells: Cells | None = None
-    numbers: Array | None = None
-    days: bool = False
+    numbers: Array | None = None  # (n,) float64, NaN where missing
+    days: bool = False  # the numbers are days since 1970
 
     @property
     def words(self) -> Cells:
@@ -82,18 +76,12 @@ class RawColumn:
 
 @dataclass(frozen=True, eq=False)
 class RawTable:
-    """Columns by name, all of one length.
+    """Columns by name, all of one length."""
 
-    Attributes:
-        source: its name in errors.
-        lines: where each row ends in a file of text; empty for others.
-        remark: how it was read, where that is worth a note.
-    """
-
-    source: str
+    source: str  # its name in errors
     columns: Mapping[str, RawColumn]
-    lines: Sequence[int] = ()
-    remark: str = ""
+    lines: Sequence[int] = ()  # on which the rows of a text file end
+    remark: str = ""  # on how it was read
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values())).gaps) if self.columns else 0
@@ -133,8 +121,6 @@ class TableProblems:
             text = " ".join(f"({number}) It {text}" for number, text in enumerate(self._texts, 1))
             raise ArgumentError(f"`{self.table.source}` has {len(self)} problems. {text}")
 
-
-# ---- Types of cells ----
 
 _GROUPED = re.compile(r"\d{1,3}(?:([,' ])\d{3})(?:\1\d{3})*(?:\.\d+)?")
 _EUROPEAN = re.compile(r"\d{1,3}(?:\.\d{3})+,\d+")
@@ -225,8 +211,6 @@ def kind_of(cells: Cells) -> str | None:
     return None
 
 
-# ---- CSV files ----
-
 MISSING = frozenset({"", "?", "na", "n/a", "nan", "null"})
 """Cells that count as missing values, in any case; "none" may well be a category."""
 
@@ -282,8 +266,6 @@ def separator_hint(header: list[str]) -> str:
             return f" (its header holds {word}: `separator` may be that)"
     return ""
 
-
-# ---- Data frames ----
 
 _MICROSECONDS = 86_400_000_000.0  # of a day
 

@@ -63,22 +63,14 @@ _FEW = 20  # rows below which every row may have its own word
 _IDENTIFIER = re.compile(r"(.*[_ ]|^)(id|uuid|guid|key|nr|index)|unnamed: \d+|.*[a-z]ID|row", re.IGNORECASE)
 
 
-# ---- Encoded columns ----
-
-
 @dataclass(frozen=True, eq=False)
 class Column:
-    """A column of (n,) finite numbers, or of (n,) integer codes into ``categories``.
-
-    Attributes:
-        values: a code of −1 is a category that is not among ``categories``.
-        part_of: the column of the table that it was derived from; empty if it is that column itself.
-    """
+    """A column of (n,) finite numbers, or of (n,) codes into ``categories``, −1 for unknown ones."""
 
     name: str
     values: Array
     categories: tuple[str, ...] | None = None
-    part_of: str = ""
+    part_of: str = ""  # the column of the table that it was derived from
 
     @property
     def features(self) -> list[str]:
@@ -145,16 +137,11 @@ class ColumnRecipe:
 
 @dataclass(frozen=True)
 class Recipe:
-    """Encoding of all columns of a table except the target, in their order.
-
-    Attributes:
-        target: the column that is predicted.
-        target_kind: one of ``READERS`` where its cells are numbers, "label" for words.
-    """
+    """Encoding of all columns of a table except the target, in their order."""
 
     columns: tuple[ColumnRecipe, ...]
-    target: str
-    target_kind: str
+    target: str  # the column that is predicted
+    target_kind: str  # one of ``READERS`` where its cells are numbers, "label" for words
 
     @property
     def kept(self) -> tuple[ColumnRecipe, ...]:
@@ -217,7 +204,6 @@ class Recipe:
 
 
 def _add_ambiguous_gaps(problems: TableProblems, label: str, where: str = "") -> None:
-    """Add the problem of a column that has both the category ``GAP`` and missing values."""
     rule = f"have no category {GAP!r} in a column with missing values, which are a category of that name"
     problems.add(rule, f"both in column {label!r}{where}; fill the gaps, or rename the category")
 
@@ -225,9 +211,6 @@ def _add_ambiguous_gaps(problems: TableProblems, label: str, where: str = "") ->
 def _listed(names: Sequence[str], most: int = 3) -> str:
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return f"{', '.join(truncate(name, 80) for name in names[:most])}{more}"
-
-
-# ---- Learning a recipe ----
 
 
 def from_frame(
@@ -424,9 +407,6 @@ def _split(raw: RawTable, options: TableOptions, targets: Targets, seed: int) ->
     return split_by(source, seed, way, column.parse(kind))
 
 
-# ---- Data sets of encoded columns ----
-
-
 def table(
     name: str,
     columns: Sequence[Column],
@@ -456,8 +436,7 @@ def table(
         Targets(values, targets.classes).tensor(name),
         encoding=RowEncoding(_encoded_columns(columns), means, scales),
     )
-    flags = [column.categories is not None for column in columns for _ in column.features]
-    categorical = torch.tensor(flags)
+    categorical = torch.tensor([column.categories is not None for column in columns for _ in column.features])
     mixed = bool(categorical.any())
     lower, upper = torch.where(categorical, 0.0, -math.inf), torch.where(categorical, 1.0, math.inf)
     units = "standard deviations" if standardize else "units of the features"

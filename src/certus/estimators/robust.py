@@ -240,8 +240,6 @@ def error_bound_scorer(rho: float) -> Callable[[RobustEstimator, Any, Any], floa
     return score
 
 
-# ---- Files ----
-
 _KINDS = {kind.__name__: kind for kind in (RobustClassifier, RobustRegressor)}
 _NUMBERS = ("gamma_", "rho_hat_", "curvature_", "n_iter_", "n_features_in_")
 _ARRAYS = ("feature_costs_", "feature_spreads_", "class_weight_")

@@ -214,8 +214,6 @@ def check_weights(widths: Sequence[int], window: int = 1) -> None:
     require(count <= MOST_WEIGHTS, "model", rule, count)
 
 
-# ---- Networks by name ----
-
 COMPONENTS = 256
 """Number of principal components of larger inputs that a certified-mlp keeps: few enough for its first layer
 to be clipped quickly after every step."""
