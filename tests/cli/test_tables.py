@@ -18,7 +18,7 @@ from certus.runs.factory import features_of, named_feature
 from certus.runs.loaded_run import open_run
 from certus.runs.sensitivity import move_feature
 from tests.cli.test_cli import certus, refused
-from tests.datasets.test_messy import COUNT, messy, write
+from tests.datasets.test_tables import COUNT, messy, write
 from tests.pictures import pixels_of
 
 

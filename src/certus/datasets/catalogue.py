@@ -10,42 +10,33 @@ from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 
+from certus.datasets import bundled, packages
 from certus.datasets.base import SplitDataset, describe_error
-from certus.datasets.bundled import breast_cancer, diabetes, digits, rings, wine
 from certus.datasets.fetching import FetchReport, cache_file, default_cache, fetch_package
 from certus.datasets.files import idx_folder, image_folder, npz_file
-from certus.datasets.packages import (
-    CIFAR10,
-    EMPLOYMENT,
-    FASHION_MNIST,
-    MNIST,
-    cifar10,
-    employment,
-    fashion_mnist,
-    mnist,
-)
 from certus.datasets.raw_table import RawTable, csv_table, parquet_table
 from certus.datasets.tables import make_data
 from certus.errors import ArgumentError, require
 from certus.table_options import TableOptions
 
 DATASETS: dict[str, tuple[Callable[..., SplitDataset], str]] = {
-    "digits": (digits, "1,797 handwritten digits, 8 × 8 pixels; 10 classes"),
-    "rings": (rings, "the paper's synthetic disc inside a ring, 2 features; 2 classes"),
-    "breast-cancer": (breast_cancer, "569 tumours, 30 features; 2 classes"),
-    "wine": (wine, "178 wines, 13 features; 3 classes"),
-    "diabetes": (diabetes, "442 patients, 10 features; regression"),
-    "mnist": (mnist, "70,000 handwritten digits, 28 × 28 pixels; 10 classes"),
-    "fashion-mnist": (fashion_mnist, "70,000 pictures of clothes, 28 × 28 pixels; 10 classes"),
-    "cifar10": (cifar10, "60,000 photographs, 32 × 32 pixels in colour; 10 classes"),
+    "digits": (bundled.digits, "1,797 handwritten digits, 8 × 8 pixels; 10 classes"),
+    "rings": (bundled.rings, "the paper's synthetic disc inside a ring, 2 features; 2 classes"),
+    "breast-cancer": (bundled.breast_cancer, "569 tumours, 30 features; 2 classes"),
+    "wine": (bundled.wine, "178 wines, 13 features; 3 classes"),
+    "diabetes": (bundled.diabetes, "442 patients, 10 features; regression"),
+    "mnist": (packages.mnist, "70,000 handwritten digits, 28 × 28 pixels; 10 classes"),
+    "fashion-mnist": (packages.fashion_mnist, "70,000 pictures of clothes, 28 × 28 pixels; 10 classes"),
+    "cifar10": (packages.cifar10, "60,000 photographs, 32 × 32 pixels in colour; 10 classes"),
     "employment": (
-        employment,
+        packages.employment,
         "68,785 people in 2015 and 208,892 in 2016-2018; 2 classes under a real shift",
     ),
 }
 """Loaders and summaries. A loader is given what it takes of ``seed``, ``standardize`` and ``cache``."""
 FILES: dict[str, Callable[..., SplitDataset]] = {"npz": npz_file, "folder": image_folder, "idx": idx_folder}
-PACKAGES = {package.name: package for package in (MNIST, FASHION_MNIST, CIFAR10, EMPLOYMENT)}
+_FETCHED = (packages.MNIST, packages.FASHION_MNIST, packages.CIFAR10, packages.EMPLOYMENT)
+PACKAGES = {package.name: package for package in _FETCHED}
 PREFIXES = ("npz", "csv", "parquet", "folder", "idx")
 TABLES = ("csv:", "parquet:")
 """Prefixes of tables with named columns."""
@@ -74,8 +65,9 @@ def names(*, cache: Path | None = None) -> list[DataEntry]:
     """
     entries = []
     for name, (_, summary) in DATASETS.items():
-        bundled = name not in PACKAGES
-        entries.append(DataEntry(name, summary, bundled, bundled or cache_file(name, cache).exists()))
+        is_bundled = name not in PACKAGES
+        available = is_bundled or cache_file(name, cache).exists()
+        entries.append(DataEntry(name, summary, is_bundled, available))
     return entries
 
 
