@@ -62,7 +62,7 @@ def train_and_test(
     """Make a data set of the four arrays of ``FILES``: images (n, …) and labels (n,), all uint8.
 
     Args:
-        calibration: one of so many training images calibrates; by default 5,000 of MNIST's 60,000.
+        calibration: 1/calibration of the training images calibrate; by default 5,000 of MNIST's 60,000.
     """
     images = np.concatenate([arrays["train_images"], arrays["test_images"]])
     labels = np.concatenate([arrays["train_labels"], arrays["test_labels"]]).astype(np.int64)

@@ -71,10 +71,14 @@ def read_prices(prices: Any, spreads: np.ndarray, names: np.ndarray | None) -> n
     """
     count, chosen = len(spreads), 1 / spreads**2
     if isinstance(prices, Mapping):
+        labels = [] if names is None else [str(name) for name in names]
         for key, price in prices.items():
-            rule = f"be a number for {key!r}"
-            require(isinstance(price, Real), "feature_costs", rule, repr(price))
-            chosen[_position(key, count, names)] = price
+            require(isinstance(price, Real), "feature_costs", f"be a number for {key!r}", repr(price))
+            position = labels.index(key) if isinstance(key, str) and key in labels else key
+            if not isinstance(position, int | np.integer) or not 0 <= position < count:
+                legal = f"one of {', '.join(labels)}" if labels else f"a number from 0 to {count - 1}"
+                raise ArgumentError(f"`feature_costs` must name features, {legal}; got {key!r}.")
+            chosen[int(position)] = price
     elif prices is not None:
         rule = f"be a number, one for each of the {count} features, or a mapping of names to prices"
         try:
@@ -83,20 +87,10 @@ def read_prices(prices: Any, spreads: np.ndarray, names: np.ndarray | None) -> n
             raise ArgumentError(f"`feature_costs` must {rule}; got {prices!r}.") from None
         require(values.shape in ((), (count,)), "feature_costs", rule, f"shape {values.shape}")
         chosen = np.broadcast_to(values, (count,)).astype(np.float64)
-    rule = "be positive (∞ freezes a feature)"
-    require(bool((chosen > 0).all()), "feature_costs", rule, prices)
+    require(bool((chosen > 0).all()), "feature_costs", "be positive (∞ freezes a feature)", prices)
     free = bool(np.isfinite(chosen).any())
     require(free, "feature_costs", "leave at least one feature free to move", prices)
     return chosen
-
-
-def _position(key: Any, count: int, names: np.ndarray | None) -> int:
-    if isinstance(key, str) and names is not None and key in names:
-        return int(np.flatnonzero(names == key)[0])
-    if isinstance(key, int | np.integer) and 0 <= key < count:
-        return int(key)
-    legal = f"one of {', '.join(map(str, names))}" if names is not None else f"a number from 0 to {count - 1}"
-    raise ArgumentError(f"`feature_costs` must name features, {legal}; got {key!r}.")
 
 
 def cost_of(prices: np.ndarray) -> Cost:

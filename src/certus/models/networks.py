@@ -102,15 +102,8 @@ def _convolution(inputs: int, outputs: int, stride: int = 1) -> nn.Conv2d:
     return convolution
 
 
-ACTIVATIONS: dict[str, type[nn.Module]] = {
-    "elu": nn.ELU,
-    "relu": nn.ReLU,
-    "softplus": nn.Softplus,
-    "tanh": nn.Tanh,
-    "sigmoid": nn.Sigmoid,
-    "gelu": nn.GELU,
-    "silu": nn.SiLU,
-}
+_ACTIVATIONS = (nn.ELU, nn.ReLU, nn.Softplus, nn.Tanh, nn.Sigmoid, nn.GELU, nn.SiLU)
+ACTIVATIONS: dict[str, type[nn.Module]] = {kind.__name__.lower(): kind for kind in _ACTIVATIONS}
 UNITS: dict[str, type[LogCosh | SmoothAbs]] = {"logcosh": LogCosh, "smoothabs": SmoothAbs}
 MOST_WEIGHTS = 10**8
 
