@@ -9,7 +9,7 @@ import pytest
 
 from tests.cli.test_cli import certus, refused
 
-NOBODY = "must be a path of a user that there is, or {} where a name begins with ~; got "
+NOBODY = "must be a path of an existing user, or {} if a name begins with ~; got "
 SMALL = "a,y\n" + "1,0\n2,1\n" * 20
 REFUSED = {
     "empty output": (["train", "csv:a.csv", "-o", ""], "`--output` must not be empty; got ''."),
@@ -35,8 +35,14 @@ REFUSED = {
         ["train", "csv:~nobody-such/x"],
         "`DATA` " + NOBODY.format("csv:./~nobody-such/x") + "'csv:~nobody-such/x'.",
     ),
-    "nobody's first": (["distance", "npz:~nobody-such/x", "csv:a.csv"], "`FIRST` must be a path of a user"),
-    "nobody's second": (["distance", "csv:a.csv", "npz:~nobody-such/x"], "`SECOND` must be a path of a user"),
+    "nobody's first": (
+        ["distance", "npz:~nobody-such/x", "csv:a.csv"],
+        "`FIRST` must be a path of an existing user",
+    ),
+    "nobody's second": (
+        ["distance", "csv:a.csv", "npz:~nobody-such/x"],
+        "`SECOND` must be a path of an existing user",
+    ),
     "other first": (["distance", "", "csv:a.csv"], "`FIRST` must not be empty"),
     "no first": (["distance", "nothing", "csv:a.csv"], "`FIRST` must be one of digits"),
     "pipe as archive": (

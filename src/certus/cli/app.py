@@ -28,7 +28,7 @@ from certus.cli.resume import resume
 from certus.cli.runs import runs
 from certus.cli.sensitivity import sensitivity
 from certus.cli.smoothness import smoothness
-from certus.cli.streams import Interruption, outlive_readers, speak_plainly
+from certus.cli.streams import NOTHING_KEPT, Interruption, outlive_readers, speak_plainly
 from certus.cli.train import train
 from certus.cli.verify import verify
 from certus.errors import CertusError, FailedCheckError, truncate_message
@@ -46,15 +46,12 @@ def app() -> None:
     """Train models that are robust to shifts of the data, and prove by how much."""
 
 
-for each in (
-    *(train, resume, import_weights),
-    *(certify, verify, smoothness),
-    *(attack, compare),
-    *(runs, report, sensitivity),
-    *(predict, export),
-    *(data, distance),
-):
-    app.add_command(each)
+app.add_panel("Train", train, resume, import_weights)
+app.add_panel("Prove", certify, verify, smoothness)
+app.add_panel("Attack", attack, compare)
+app.add_panel("Inspect", runs, report, sensitivity)
+app.add_panel("Deploy", predict, export)
+app.add_panel("Data", data, distance)
 
 
 def main() -> NoReturn:
@@ -84,7 +81,7 @@ def main() -> NoReturn:
     except OSError as error:
         _exit(2, f"error: {error.filename or 'output'}: {error.strerror}")
     except (Interruption, KeyboardInterrupt, click.Abort) as reason:
-        _exit(130, f"interrupted: {str(reason) or 'nothing is kept; the same command starts again.'}")
+        _exit(130, f"interrupted: {str(reason) or NOTHING_KEPT}")
     except MemoryError as error:
         _exit(3, f"error: there is not enough memory ({error or 'no more could be had'})")
     except Exception as error:

@@ -3,34 +3,20 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
-
+from certus._names import NORMS
 from certus._progress import counting_bar
-from certus.cli.options import (
-    ATTACK_PANELS,
-    PATH,
-    AttackOptions,
-    argument,
-    command,
-    json_option,
-    model_option,
-    option,
-    options_of,
-    refuse_unused,
-    run_data_option,
-    unused_by_data,
-    unused_by_network,
-)
-from certus.cli.output import console, messages, print_json
-from certus.display.text import make_table, number
+from certus.cli import options as cli
+from certus.cli.output import console, messages, print_json, print_table
+from certus.display.text import number
 from certus.errors import ArgumentError, require, require_count
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from certus.costs import Cost
-    from certus.data import Samples, Subset
+    from certus.data import Subset
     from certus.runs.loaded_run import LoadedRun
 
 _AT_ANY_DISTANCE: dict[str, str | None] = dict.fromkeys(
@@ -41,30 +27,18 @@ _OF_PENALTY: dict[str, str | None] = dict.fromkeys(
 )
 
 
-@command("attack", panel="Attack", panels=ATTACK_PANELS)
-@argument("run", type=PATH)
-@options_of(AttackOptions)
-@option(
+@cli.command("attack")
+@cli.options_of(cli.AttackOptions)
+@cli.option(
     "--nearest",
     is_flag=True,
     panel="Attack",
     help="Search for the nearest error of each sample by a minimum-norm attack; with --attack wrm, for the "
     "largest gamma at which wrm makes an error.",
 )
-@model_option
-@run_data_option
-@json_option
-@click.pass_context
-def attack(
-    context: click.Context,
-    /,
-    run: Path,
-    nearest: bool,
-    model: str | None,
-    run_data: str | None,
-    as_json: bool,
-    **options: Any,
-) -> None:
+@cli.takes_run
+@cli.json_option
+def attack(run: cli.TypedRun, nearest: bool, as_json: bool, **options: Any) -> None:
     """Attack the test data of a run; results have 95% intervals.
 
     \b
@@ -80,130 +54,118 @@ def attack(
     RUN is a complete run directory. The result of an attack is attained: a lower bound on the worst case,
     never a certificate.
     """
-    from certus.cli.attack_support import (
-        check_places,
-        choose_samples,
-        describe,
-        frozen_words,
-        make_rows,
-        make_trials,
-        run_attacks,
-        show_results,
-        unused_in_attacks,
-    )
-    from certus.runs.directory import RunDirectory
-    from certus.runs.loaded_run import open_run
+    from certus.cli import attack_support as support
 
-    typed = AttackOptions(**options)
-    check_places(typed)
-    opened = RunDirectory.open(run, data=run_data)
-    refuse_unused(context, unused_by_network(opened))
+    typed = cli.AttackOptions(**options)
+    support.check_places(typed)
     by_penalty = typed.attacks == ("wrm",)
     if nearest:
         allowed = not typed.attacks or by_penalty
         require(allowed, "attack", "be left out with --nearest, or be wrm", ", ".join(typed.attacks))
-        refuse_unused(context, _AT_ANY_DISTANCE | (_OF_PENALTY if by_penalty else {}))
+        cli.refuse_unused(_AT_ANY_DISTANCE | (_OF_PENALTY if by_penalty else {}))
         as_rows = typed.output is not None and typed.output.suffix.lower() in (".tex", ".csv")
         require(not as_rows, "--output", "be a JSON file with --nearest, which has no rows", typed.output)
     else:
-        refuse_unused(context, unused_in_attacks(typed))
-    trained = open_run(opened, model=model)
-    refuse_unused(context, unused_by_data(trained.data))
-    chosen = choose_samples(trained, typed)
+        cli.refuse_unused(support.unused_in_attacks(typed))
+    trained = run.load()
+    cli.refuse_unused(cli.unused_by_data(trained.data))
+    chosen = support.choose_samples(trained, typed)
+    content = {"run": str(run.path), **support.describe(trained, chosen, typed.seed)}
     if nearest:
-        _attack_nearest(trained, chosen, typed, by_penalty=by_penalty, as_json=as_json)
+        _attack_nearest(trained, chosen, typed, content, by_penalty=by_penalty, as_json=as_json)
         return
-    trials = make_trials(trained, typed, models=[] if model is None else [model])
-    outcomes = run_attacks(trained, chosen.data, trials, typed.seed)
-    content = {
-        "run": str(run),
-        **describe(trained, chosen, typed.seed),
-        "rows": make_rows(outcomes, trained.cost),
-    }
+    trials = support.make_trials(trained, typed, models=[] if run.model is None else [run.model])
+    outcomes = support.run_attacks(trained, chosen.data, trials, typed.seed)
+    content["rows"] = support.make_rows(outcomes, trained.cost)
     last = "Attained: the attack found such points, so the worst case is at least this bad."
-    last += frozen_words(chosen.data)
-    show_results(
-        typed, {str(run): outcomes}, content, chosen.words, trained.data.domain, last, as_json=as_json
-    )
+    results = {str(run.path): outcomes}
+    support.show_results(typed, results, content, chosen, trained.data.domain, last, as_json=as_json)
 
 
 def _attack_nearest(
-    trained: LoadedRun, chosen: Subset, typed: AttackOptions, *, by_penalty: bool, as_json: bool
+    trained: LoadedRun,
+    chosen: Subset,
+    typed: cli.AttackOptions,
+    content: dict[str, Any],
+    *,
+    by_penalty: bool,
+    as_json: bool,
 ) -> None:
     """Search for the nearest errors, or the largest penalties, write them, and print their quantiles."""
-    import torch
-
     from certus.attacks.minimum_norm import largest_penalty, minimum_norm_attack
-    from certus.cli.attack_support import clipping, describe, frozen_words, read_norm, save_result
+    from certus.cli.attack_support import clipping, frozen_words, save_result
     from certus.domains import Unbounded
 
     data, norm = chosen.data, typed.norm or "inf"
-    settings: dict[str, Any] = {"steps": 20 if typed.steps is None else typed.steps}
-    settings["restarts"] = 1 if typed.restarts is None else typed.restarts
+    settings: dict[str, Any] = {
+        "steps": 20 if typed.steps is None else typed.steps,
+        "restarts": 1 if typed.restarts is None else typed.restarts,
+    }
+    for name, count in settings.items():
+        require_count(f"--{name}", count)
+    free = None if data.encoding is None else data.encoding.attackable
     domain = trained.data.domain if typed.clip else Unbounded()
-    cost = _movable_cost(trained, data) if by_penalty else trained.cost
-    if not by_penalty:
-        for name, count in settings.items():
-            require_count(f"--{name}", count)
+    cost = _movable_cost(trained, free) if by_penalty else trained.cost
     penalties, distances = [], []
     with counting_bar(messages, f"attacking {trained.run.path}", len(data)) as advance:
         for start in range(0, len(data), 256):
             batch = data[start : start + 256]
             if by_penalty:
                 penalty = largest_penalty(trained.loss, batch.inputs, batch.targets, cost=cost, domain=domain)
-                penalties.append(penalty.gamma)
-                distances.append(penalty.distance)
+                penalties += penalty.gamma.double().tolist()
+                distances += penalty.distance.double().tolist()
             else:
                 error = minimum_norm_attack(
                     trained.loss,
                     batch.inputs,
                     batch.targets,
-                    norm=read_norm(norm),
+                    norm=NORMS[norm],
                     domain=domain,
                     seed=typed.seed,
-                    free=None if data.encoding is None else data.encoding.attackable,
+                    free=free,
                     **settings,
                 )
-                distances.append(error.distance)
+                distances += error.distance.double().tolist()
             advance(len(batch))
-    columns = {"nearest error within": sorted(torch.cat(distances).double().tolist())}
-    content = {"run": str(trained.run.path), **describe(trained, chosen, typed.seed)}
-    content |= {"clipped": typed.clip} if by_penalty else {"norm": norm, "clipped": typed.clip, **settings}
+    columns = {"nearest error within": sorted(distances)}
+    where = clipping(typed.clip, trained.data.domain)
     if by_penalty:
-        gammas = torch.cat(penalties).double().tolist()
-        content["gammas"] = [value if value < math.inf else None for value in gammas]  # None: wrong as it is
-        columns = {"an error at gamma of at least": sorted(gammas, reverse=True)} | columns
-    # None: no error was found
-    content["distances"] = [
-        value if value < math.inf else None for value in torch.cat(distances).double().tolist()
-    ]
+        content["clipped"] = typed.clip
+        content["gammas"] = _finite(penalties)  # None: wrong without a move
+        columns = {"an error at gamma of at least": sorted(penalties, reverse=True)} | columns
+        caption = f"{trained.cost}, {where}. Attained: wrm made an error of these samples at this gamma; "
+        caption += "it may be possible at a larger one."
+    else:
+        content |= {"norm": norm, "clipped": typed.clip, **settings}
+        caption = f"norm {norm}, {where}. Attained: an error was found at these distances; the nearest error "
+        caption += "may be closer."
+    content["distances"] = _finite(distances)  # None: no error was found
     try:
         save_result(typed.output, content)
     finally:  # shown even if it cannot be written
         if as_json:
             print_json(content)
         else:
-            table = make_table("share of samples", *columns)
-            for percent in (5, 25, 50, 75, 95):
-                last = -(-percent * len(data) // 100) - 1  # rounded up
-                table.add_row(f"{percent}%", *(number(values[last]) for values in columns.values()))
-            console.print(table)
-            where = clipping(typed.clip, trained.data.domain)
-            words = f"{chosen.words}; norm {norm}, {where}. Attained: an error was found at these distances; "
-            words += "the nearest error may be closer."
-            if by_penalty:
-                words = f"{chosen.words}; {trained.cost}, {where}. Attained: wrm made an error of these "
-                words += "samples at this gamma; it may be possible at a larger one."
-            console.print(words + frozen_words(data))
+            lasts = {percent: -(-percent * len(data) // 100) - 1 for percent in (5, 25, 50, 75, 95)}
+            print_table(
+                ("share of samples", *columns),
+                [
+                    (f"{percent}%", *(number(values[last]) for values in columns.values()))
+                    for percent, last in lasts.items()
+                ],
+            )
+            console.print(f"{chosen.words}; {caption}{frozen_words(data)}")
 
 
-def _movable_cost(trained: LoadedRun, data: Samples) -> Cost:
+def _finite(values: list[float]) -> list[float | None]:
+    return [value if value < math.inf else None for value in values]
+
+
+def _movable_cost(trained: LoadedRun, free: Tensor | None) -> Cost:
     """Return the cost of the run, infinite for columns that attacks leave alone."""
     from certus.costs.masked import masked_to
 
-    if data.encoding is None or data.encoding.attackable is None:
-        return trained.cost
-    cost = masked_to(trained.cost, data.encoding.attackable)
+    cost = trained.cost if free is None else masked_to(trained.cost, free)
     if cost is None:
         raise ArgumentError(f"`run` must have a number without gaps to move; got {trained.data.name}.")
     return cost

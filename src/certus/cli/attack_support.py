@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +23,21 @@ from certus.attacks.evaluation import (
     typical_length,
 )
 from certus.cli.options import AttackOptions, unused_by_methods
-from certus.cli.output import console, messages, print_json, require_file, require_picture, require_two
+from certus.cli.output import (
+    console,
+    messages,
+    print_json,
+    print_table,
+    require_file,
+    require_picture,
+    same_place,
+)
 from certus.cli.table_files import as_csv, as_latex, flat_rows
 from certus.costs import Cost
 from certus.data import Samples, Subset
 from certus.display.canvas import save_figure
 from certus.display.figures import Curve, Panel, sweep_figure
-from certus.display.text import make_table, number
+from certus.display.text import number
 from certus.domains import Domain, Unbounded
 from certus.errors import ArgumentError, require
 from certus.evidence import Evidence
@@ -41,12 +48,6 @@ from certus.runs.loaded_run import LoadedRun, open_run, recorded_rho_hat, traini
 from certus.storage.write import write_atomically, write_json
 
 
-def read_norm(text: str) -> float:
-    """Return p of a norm that is typed as 1, 2 or inf."""
-    require(text in NORMS, "norm", f"be one of {', '.join(NORMS)}", repr(text))
-    return NORMS[text]
-
-
 def read_epsilon(text: str, norm: str, data: str, standardize: bool, models: Sequence[str] = ()) -> float:
     """Return ε from a number, or from how far the WRM of a run moves its training data (eqn:fgm-fair).
 
@@ -54,7 +55,6 @@ def read_epsilon(text: str, norm: str, data: str, standardize: bool, models: Seq
         data, standardize: what will be moved; a budget of other data would be in other units.
         models: among them the FILE.py:FACTORY of the run, if it has one.
     """
-    p = read_norm(norm)
     if not text.startswith("from:"):
         try:
             return float(text)
@@ -67,14 +67,14 @@ def read_epsilon(text: str, norm: str, data: str, standardize: bool, models: Seq
     scaled = "" if settings.data != data else ", scaled otherwise"
     rule = f"come from a run on the same data, {data}"
     require(same, "epsilon", rule, f"{text}, which is on {settings.data}{scaled}")
-    rho_hat = recorded_rho_hat(run, p)
+    rho_hat = recorded_rho_hat(run, NORMS[norm])
     if rho_hat is not None:
         epsilon = math.sqrt(rho_hat)
     else:
         trained = open_run(run, model=own_model(run, models))
         count = len(trained.data.train)
         messages.print(f"Measuring how far {trained.run.path} moves its {count} training samples.")
-        epsilon = fair_epsilon(trained.wrm, trained.loss, trained.data.train, p)
+        epsilon = fair_epsilon(trained.wrm, trained.loss, trained.data.train, NORMS[norm])
     messages.print(
         f"epsilon = {epsilon:.4g} in the norm {norm}: the root mean square distance by which that run's wrm "
         "moves its training data (estimated)."
@@ -84,11 +84,13 @@ def read_epsilon(text: str, norm: str, data: str, standardize: bool, models: Seq
 
 def check_places(options: AttackOptions) -> None:
     """Raise ``ArgumentError`` for a file that could not be written at the end."""
-    if options.output is not None:
-        require_file("--output", options.output)
-    if options.plot is not None:
-        require_picture("--plot", options.plot)
-    require_two(options.output, options.plot)
+    output, plot = options.output, options.plot
+    if output is not None:
+        require_file("--output", output)
+    if plot is not None:
+        require_picture("--plot", plot)
+        apart = output is None or not same_place(output, plot)
+        require(apart, "--plot", "be another file than --output", plot)
 
 
 def unused_in_attacks(options: AttackOptions) -> dict[str, str | None]:
@@ -117,15 +119,20 @@ def choose_samples(trained: LoadedRun, options: AttackOptions) -> Subset:
 
 def make_trials(trained: LoadedRun, options: AttackOptions, *, models: Sequence[str]) -> list[Trial]:
     """Return every attack at every strength that it takes."""
-    chosen = _chosen(options)
-    if not options.epsilon and any(name in ATTACK_OPTIONS["epsilon"] for name in chosen):
-        options = _with_own_epsilon(trained, options)
+    chosen, norm, message = _chosen(options), options.norm or "inf", ""
     require(bool(options.gamma) or "wrm" not in chosen, "gamma", "be given for wrm", "none")
-    budgets = sorted(set(_budgets(trained, options, models)))
-    penalties = sorted(set(options.gamma), reverse=True)
+    budgets, settings = [], trained.settings
+    unit = typical_length(trained.data.train, NORMS[norm]) if options.relative else 1.0
+    for text in options.epsilon:
+        epsilon = read_epsilon(text, norm, settings.data, settings.standardize, models)
+        budgets.append(epsilon if text.startswith("from:") else epsilon * unit)
+    if not options.epsilon and any(name in ATTACK_OPTIONS["epsilon"] for name in chosen):
+        norm, epsilon, message = _default_budget(trained, options.norm)
+        budgets = [epsilon]
     trials = []
     for name in chosen:
         if name == "wrm":
+            penalties = sorted(set(options.gamma), reverse=True)
             trials += [Trial(name, None, None, gamma=value, clipped=options.clip) for value in penalties]
             continue
         keywords: dict[str, Any] = {"steps": 1} if name == "fgsm" else {"step_size": options.step_size}
@@ -133,46 +140,36 @@ def make_trials(trained: LoadedRun, options: AttackOptions, *, models: Sequence[
             keywords["steps"] = options.steps
         if name == "pgd" and options.restarts is not None:
             keywords["restarts"] = options.restarts
-        norm = read_norm(options.norm or "inf")
-        trials += [Trial(name, norm, value, **keywords, clipped=options.clip) for value in budgets]
+        trials += [
+            Trial(name, NORMS[norm], value, **keywords, clipped=options.clip)
+            for value in sorted(set(budgets))
+        ]
+    if message:
+        messages.print(message)
     return trials
 
 
-def _with_own_epsilon(trained: LoadedRun, options: AttackOptions) -> AttackOptions:
-    """Return the options with the distance that the run was trained for, and print it.
+def _default_budget(trained: LoadedRun, typed_norm: str | None) -> tuple[str, float, str]:
+    """Return norm and ε that the run was trained for, and a message about them.
 
-    Its ε, or √ρ in the norm of its cost; in other norms, as far as its wrm moves. Raises ``ArgumentError``
-    for a run that has neither.
+    They are its ε, or √ρ in the norm of its cost; in other norms, as far as its wrm moves. Raises
+    ``ArgumentError`` for a run that has neither.
     """
-    settings, run = trained.settings, trained.run
+    settings, run, rho = trained.settings, trained.run, training_rho(trained.run)
     ball = trained.cost.attack_ball(trained.domain)
     own_norm = settings.norm or next((text for text, p in NORMS.items() if ball.own and p == ball.p), "2")
-    norm, known = options.norm or own_norm, training_rho(run)
+    norm = typed_norm or own_norm
     if settings.epsilon is not None and norm == own_norm:
         epsilon, origin = settings.epsilon, "as far as its training moved each sample"
-    elif known is not None and ball.own and read_norm(norm) == ball.p:
-        epsilon, origin = math.sqrt(known[0]), f"the root of {known[0]:.4g}, {known[1]}"
+    elif rho is not None and ball.own and NORMS[norm] == ball.p:
+        epsilon, origin = math.sqrt(rho[0]), f"the root of {rho[0]:.4g}, {rho[1]}"
     else:
         rule = f"be given for {run.path}, which has none of its own in the norm {norm}"
         require(trained.gamma is not None, "--epsilon", rule, "none")
-        epsilon = fair_epsilon(trained.wrm, trained.loss, trained.data.train, read_norm(norm))
+        epsilon = fair_epsilon(trained.wrm, trained.loss, trained.data.train, NORMS[norm])
         origin = "the root mean square move of its training data by its wrm (estimated)"
-    messages.print(
-        f"No --epsilon given: each sample moves by at most epsilon = {epsilon:.4g} in the norm {norm}, by "
-        f"default: {origin}."
-    )
-    return replace(options, norm=norm, epsilon=(repr(epsilon),))
-
-
-def _budgets(trained: LoadedRun, options: AttackOptions, models: Sequence[str]) -> list[float]:
-    """Return every ε, in units of the inputs."""
-    norm, settings = options.norm or "inf", trained.settings
-    unit = typical_length(trained.data.train, read_norm(norm)) if options.relative else 1.0
-    return [
-        read_epsilon(text, norm, settings.data, settings.standardize, models)
-        * (1 if text.startswith("from:") else unit)
-        for text in options.epsilon
-    ]
+    words = f"each sample moves by at most epsilon = {epsilon:.4g} in the norm {norm}, by default: {origin}."
+    return norm, epsilon, f"No --epsilon given: {words}"
 
 
 def run_attacks(
@@ -190,21 +187,11 @@ def run_attacks(
         )
 
 
-_WORDS = {
-    "norm": "norm {}",
-    "epsilon": "epsilon {}",
-    "gamma": "gamma {}",
-    "steps": "steps {}",
-    "step_size": "step size {}",
-    "restarts": "random starts {}",
-}
-
-
 def show_results(
     options: AttackOptions,
     outcomes: dict[str, list[tuple[Trial, Evaluation]]],
     content: dict[str, Any],
-    samples: str,
+    samples: Subset,
     domain: Domain,
     last: str,
     *,
@@ -214,10 +201,10 @@ def show_results(
 
     Args:
         outcomes: run → its trials; content: the JSON of all of them, with its ``rows``.
-        samples, last: the beginning and the end of the text under the table.
+        last: the end of the text under the table.
     """
     rows = content["rows"]
-    caption = f"{samples}; {_common_words(rows, domain)}"
+    caption = f"{samples.words}; {_common_settings(rows, domain)}"
     try:
         save_result(options.output, content)
         if options.plot is not None:
@@ -230,7 +217,7 @@ def show_results(
             others = [row for row in rows if row.get("minus_first") is not None]
             if others:
                 _print_columns(_distinguishing(rows, others) | _differences(others))
-            console.print(f"{caption}. {last}")
+            console.print(f"{caption}. {last}{frozen_words(samples.data)}")
 
 
 def save_result(output: Path | None, content: dict[str, Any]) -> None:
@@ -312,62 +299,50 @@ def _distinguishing(
 
 
 def _print_columns(columns: dict[str, list[str]]) -> None:
-    table = make_table(*columns)
-    for cells in zip(*columns.values(), strict=True):
-        table.add_row(*cells)
-    console.print(table)
+    print_table(list(columns), zip(*columns.values(), strict=True))
 
 
 def _draw(results: dict[str, list[tuple[Trial, Evaluation]]], path: Path, title: str, units: str) -> None:
-    """Draw one panel for each attack, with a line for each run; of a single run, a line for each attack."""
-    kinds: dict[str, list[tuple[str, Trial, Evaluation]]] = {}
+    """Draw one panel for each attack, with a line for each run; of a single run, a line for each attack.
+
+    Of wrm, a second panel shows ρ̂_test against γ (fig:mnist2).
+    """
+    lines: dict[str, dict[str, list[tuple[Trial, Evaluation]]]] = {}
+    single = len(results) == 1
     for name, outcomes in results.items():
         for trial, outcome in outcomes:
             kind = "wrm" if trial.attack == "wrm" else f"norm {trial.norm:g}"
-            panel = kind if len(results) == 1 or trial.attack == "wrm" else f"{trial.attack}, {kind}"
-            kinds.setdefault(panel, []).append((trial.attack if len(results) == 1 else name, trial, outcome))
+            panel = kind if single or kind == "wrm" else f"{trial.attack}, {kind}"
+            line = trial.attack if single else name
+            lines.setdefault(panel, {}).setdefault(line, []).append((trial, outcome))
     panels = []
-    for panel, entries in kinds.items():
-        curves = {}
-        for line in dict.fromkeys(label for label, _, _ in entries):
-            mine = sorted(
-                ((trial.strength, outcome) for label, trial, outcome in entries if label == line),
-                key=lambda pair: pair[0],
-            )
-            intervals = [outcome.error or outcome.loss for _, outcome in mine]
-            curves[line] = Curve.of([strength for strength, _ in mine], intervals)
-        labelled = entries[0][2].errors is not None
-        strength = f"inputs move by at most ε ({units})"
-        if "wrm" in panel:
-            strength = "γ of the attack: less is stronger"
+    for panel, entries in lines.items():
+        errors, distances, labelled = {}, {}, False
+        for line, pairs in entries.items():
+            pairs.sort(key=lambda pair: pair[0].strength)
+            strengths, evaluations = [trial.strength for trial, _ in pairs], [each for _, each in pairs]
+            labelled = evaluations[0].errors is not None
+            errors[line] = Curve.of(strengths, [each.error or each.loss for each in evaluations])
+            moves = [each.rho_test for each in evaluations]
+            distances[line] = Curve(strengths, moves, moves, moves)
         quantity = "error rate under attack" if labelled else "mean loss under attack"
-        panels.append(Panel(panel, strength, quantity, curves, towards=-1 if "wrm" in panel else 1))
-        if "wrm" in panel:
-            distances = _distances(entries)
+        if panel == "wrm":
+            strength = "γ of the attack: less is stronger"
+            panels.append(Panel(panel, strength, quantity, errors, towards=-1))
             panels.append(Panel(panel, strength, "ρ̂_test, mean squared distance", distances, towards=-1))
+        else:
+            panels.append(Panel(panel, f"inputs move by at most ε ({units})", quantity, errors, towards=1))
     save_figure(sweep_figure(panels, title), path)
     messages.print(f"Drawn into {path}")
 
 
-def _distances(entries: list[tuple[str, Trial, Evaluation]]) -> dict[str, Curve]:
-    """Return the curves of ρ̂_test against γ, one for each label (fig:mnist2)."""
-    curves = {}
-    for line in dict.fromkeys(label for label, _, _ in entries):
-        mine = sorted(
-            (trial.strength, outcome.rho_test) for label, trial, outcome in entries if label == line
-        )
-        strengths, levels = [pair[0] for pair in mine], [pair[1] for pair in mine]
-        curves[line] = Curve(strengths, levels, levels, levels)
-    return curves
-
-
-def _common_words(rows: list[dict[str, Any]], domain: Domain) -> str:
+def _common_settings(rows: list[dict[str, Any]], domain: Domain) -> str:
     """Return the settings that are the same in every row, which the table leaves out."""
     parts = [", ".join(dict.fromkeys(row["attack"] for row in rows if row["attack"] != WORST))]
-    for name, words in _WORDS.items():
+    for name in ("norm", "epsilon", "gamma", "steps", "step_size", "restarts"):
         values = {row[name] for row in rows} - {None}
         if len(values) == 1 and (name, *values) != ("restarts", 1):
-            parts.append(words.format(number(*values)))
+            parts.append(f"{name.replace('_', ' ')} {number(*values)}")
     costs = [row["cost"]["type"] for row in rows if row["cost"] is not None]
     parts += [f"cost {costs[0]}"] if costs else []
     return ", ".join([*parts, clipping(rows[0]["clipped"], domain)])

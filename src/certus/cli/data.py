@@ -6,19 +6,18 @@ from dataclasses import asdict
 
 import click
 
-from certus.cli.options import Group, argument, json_option, no_lock_option
-from certus.cli.output import console, messages, print_json
+from certus.cli import options as cli
+from certus.cli.output import console, messages, print_json, print_table
 from certus.cli.streams import if_interrupted
-from certus.display.text import make_table
 
 
-@click.group("data", cls=Group, panel="Data")
+@click.group("data", cls=cli.Group)
 def data() -> None:
     """List the data sets, and fetch those that are not bundled."""
 
 
 @data.command("list")
-@json_option
+@cli.json_option
 def list_names(as_json: bool) -> None:
     """List the data sets that have a name.
 
@@ -31,22 +30,20 @@ def list_names(as_json: bool) -> None:
     if as_json:
         print_json([asdict(entry) for entry in entries])
         return
-    table = make_table("name", "state", "what it is", words=("state", "what it is"))
+    rows = []
     for entry in entries:
-        state = (
-            "bundled" if entry.bundled else "fetched" if entry.available else f"certus data get {entry.name}"
-        )
-        table.add_row(entry.name, state, entry.summary)
-    console.print(table)
+        fetched = "fetched" if entry.available else f"certus data get {entry.name}"
+        rows.append((entry.name, "bundled" if entry.bundled else fetched, entry.summary))
+    print_table(("name", "state", "description"), rows, words=("state", "description"))
     console.print(
         "Your own: csv:FILE, parquet:FILE, npz:FILE, folder:PATH (images), idx:PATH (MNIST-format files)."
     )
 
 
 @data.command("get")
-@argument("name")
-@no_lock_option
-@json_option
+@cli.argument("name")
+@cli.no_lock_option
+@cli.json_option
 def get(name: str, no_lock: bool, as_json: bool) -> None:
     """Fetch a data set, verify it, and convert it once.
 
@@ -58,12 +55,9 @@ def get(name: str, no_lock: bool, as_json: bool) -> None:
     from certus.datasets import fetch
 
     with if_interrupted(lambda: "the cache is as it was; the same command starts again."):
-        report = fetch(name, report=lambda message: messages.print(message), locking=not no_lock)
+        report = fetch(name, report=messages.print, locking=not no_lock)
     if as_json:
         print_json(asdict(report) | {"path": str(report.path)})
         return
-    table = make_table("check", "value")
-    for check, value in report.checks.items():
-        table.add_row(check, value)
-    console.print(table)
+    print_table(("check", "value"), report.checks.items())
     console.print(f"{report.name} is ready: {report.path} ({report.bytes / 1e6:.1f} MB)")

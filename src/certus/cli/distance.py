@@ -10,23 +10,10 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from certus._format import at_least, at_most
-from certus.cli.options import (
-    PATH,
-    argument,
-    command,
-    json_option,
-    model_option,
-    option,
-    refuse_unused,
-    run_data_option,
-    unused_by_network,
-    unused_without_labels,
-)
-from certus.cli.output import console, messages, print_json
-from certus.display.text import make_table, number
+from certus.cli import options as cli
+from certus.cli.output import console, messages, print_json, print_table
+from certus.display.text import number
 from certus.errors import ArgumentError, require, require_number
 from certus.table_options import TableOptions
 
@@ -41,21 +28,19 @@ if TYPE_CHECKING:
     from certus.runs.loaded_run import LoadedRun
 
 
-@command("distance", panel="Data")
-@argument("first")
-@argument("second")
-@option("--label-cost", type=float, show_default="labels do not change", help="Cost of changing a label.")
-@option("--run", type=PATH, help="Run directory to certify at the measured distance.")
-@option("--samples", type=int, show_default="all", help="Number of samples of each, drawn at random.")
-@option(
+@cli.command("distance")
+@cli.argument("first")
+@cli.argument("second")
+@cli.option("--label-cost", type=float, show_default="labels do not change", help="Cost of changing a label.")
+@cli.option("--run", type=cli.PATH, help="Run directory to certify at the measured distance.")
+@cli.option("--samples", type=int, show_default="all", help="Number of samples of each, drawn at random.")
+@cli.option(
     "--seed", default=0, help="Seed of the drawn samples, of the halves, and of the blocks of large samples."
 )
-@model_option
-@run_data_option
-@json_option
-@click.pass_context
+@cli.model_option
+@cli.run_data_option
+@cli.json_option
 def distance(
-    context: click.Context,
     first: str,
     second: str,
     label_cost: float | None,
@@ -81,33 +66,29 @@ def distance(
     from certus.data import Subset, halves
     from certus.datasets import load
     from certus.runs.certification import CertifySettings, certify_run
-    from certus.runs.directory import RunDirectory
     from certus.runs.factory import default_cost
-    from certus.runs.loaded_run import open_run
 
-    opened = None if run is None else RunDirectory.open(run, data=run_data)
-    alone: dict[str, str | None] = {
-        "model": "without --run: it names the network of a run",
-        "run_data": "without --run: it is about the data of a run",
-    }
-    refuse_unused(context, alone if opened is None else unused_by_network(opened))
-    trained = None if opened is None else open_run(opened, model=model)
-    (spec, name), (other, later) = _names(first), _names(second)
+    if run is None:
+        alone = {"model": "it names the network of a run", "run_data": "it is about the data of a run"}
+        cli.refuse_unused({option: f"without --run: {why}" for option, why in alone.items()})
+    trained = None if run is None else cli.TypedRun(run, model, run_data).load()
+    sources = {"first": _split_of(first), "second": _split_of(second)}
+    spec, name = sources["first"]
     with _about("first"):
         data = load(spec) if trained is None else trained.data
-    refuse_unused(context, unused_without_labels(data))
+    cli.refuse_unused(cli.unused_without_labels(data))
     if label_cost is not None:
         require_number("label_cost", label_cost)
     require(samples is None or samples >= 2, "samples", "be at least 2", samples)
     chosen = []
-    for name_of, each in (("first", (spec, name)), ("second", (other, later))):
-        with _about(name_of):
-            split = _read(data, *each, trained, spec)
-        chosen.append(Subset.of(split, "@".join(each), samples, seed=seed, stratify=True))
+    for argument, source in sources.items():
+        with _about(argument):
+            part = _read(data, *source, trained, spec)
+        chosen.append(Subset.of(part, "@".join(source), samples, seed=seed, stratify=True))
     here, there = (part.data for part in chosen)
     unlabelled = data.classes is not None and there.targets.is_floating_point()
     if unlabelled:
-        refuse_unused(context, {"label_cost": f"for {second}, which has no labels"})
+        cli.refuse_unused({"label_cost": f"for {second}, which has no labels"})
         here = replace(here, targets=torch.zeros(len(here)))
     if trained is not None:
         rule = "freeze no column: rows that differ in one are infinitely far apart (measure without --run)"
@@ -127,24 +108,19 @@ def distance(
     bracket: dict[str, Any] | None = None
     if trained is not None and measured.reason is None and not unlabelled:
         messages.print(f"Certifying {run} on {first} at rho = {measured.high:.4g}.")
+        other = None if spec == trained.settings.data else spec
         settings = CertifySettings(
-            rho=(measured.high,),
-            label_cost=label_cost,
-            data=None if spec == trained.settings.data else spec,
-            split=name,
-            samples=samples,
-            seed=seed,
+            (measured.high,), label_cost=label_cost, data=other, split=name, samples=samples, seed=seed
         )
         bracket = _bracket(certify_run(trained, settings), measured.high, there, second)
     if as_json:
-        distances = {name: _finite(value) for name, value in (("distance", measured), ("chance", chance))}
         content: dict[str, Any] = {
+            "first": first,
+            "second": second,
             "rows": [part.as_json() for part in chosen],
-            **distances,
-            "bracket": bracket,
         }
-        content |= {"estimate": estimate, "features": [asdict(feature) for feature in moved]}
-        print_json({"first": first, "second": second} | content)
+        content |= {"distance": _finite(measured), "chance": _finite(chance), "bracket": bracket}
+        print_json(content | {"estimate": estimate, "features": [asdict(feature) for feature in moved]})
         return
     if samples is not None:
         words = ", and ".join(part.words for part in chosen)
@@ -180,11 +156,9 @@ def _show(
             "labels may change at a finite price."
         )
         return
-    how = (
-        "computed exactly"
-        if measured.exact
-        else f"bounded by a coupling in {measured.blocks} blocks, standard error {measured.spread:.2g}"
-    )
+    how = "computed exactly"
+    if not measured.exact:
+        how = f"bounded by a coupling in {measured.blocks} blocks, standard error {measured.spread:.2g}"
     console.print(
         f"The transport cost between {first} and {second} is at least {at_least(measured.low)} and at most "
         f"{at_most(measured.high)} ({how}): a root mean square distance of at most "
@@ -199,32 +173,24 @@ def _show(
         )
     if bracket is None:
         return
-    guessing = math.log(data.classes or math.inf)
+    sides, met = [], []
+    for name, limit in (("loss", math.log(data.classes or math.inf)), ("error", 1.0)):
+        low, high = bracket[f"{name}_low"], bracket[f"{name}_high"]
+        if high is not None:
+            vacuous = " (vacuous)" if high >= limit else ""
+            sides.append(f"{name} at least {at_least(low)}, at most {at_most(high)}{vacuous}")
+            met.append(f"{name} {bracket[f'{name}_met']:.4f}")
     console.print(
-        f"Worst case over all distributions within rho = {bracket['rho']:.4g} of {first}: loss at least "
-        f"{at_least(bracket['loss_low'])}, at most {_bound(bracket['loss_high'], guessing)}"
-        + (
-            f"; error at least {at_least(bracket['error_low'])}, "
-            f"at most {_bound(bracket['error_high'], 1.0)}."
-            if bracket["error_high"] is not None
-            else "."
-        )
-        + f" At least: attained; at most: {bracket['evidence']}."
+        f"Worst case over all distributions within rho = {bracket['rho']:.4g} of {first}: "
+        f"{'; '.join(sides)}. At least: attained; at most: {bracket['evidence']}."
     )
     if bracket["assumptions"]:
         console.print(format_assumptions(tuple(bracket["assumptions"])))
-    met = f"loss {bracket['loss_met']:.4f}"
-    met += "" if bracket["error_met"] is None else f", error {bracket['error_met']:.4f}"
     console.print(
-        f"{second} is one of these distributions and has {met}. The bound is for the worst of them, so it is "
-        "usually far above that; and finite samples are usually farther apart than the populations that they "
-        "were drawn from."
+        f"{second} is one of these distributions and has {', '.join(met)}. The bound is for the worst of "
+        "them, so it is usually far above that; and finite samples are usually farther apart than the "
+        "populations that they were drawn from."
     )
-
-
-def _bound(value: float, limit: float) -> str:
-    """Return a bound as text, marked where it is no better than guessing."""
-    return at_most(value) + (" (vacuous)" if value >= limit else "")
 
 
 @contextmanager
@@ -236,7 +202,7 @@ def _about(argument: str) -> Iterator[None]:
         raise ArgumentError(re.sub("`(spec|data|split)`", f"`{argument}`", str(reason))) from reason
 
 
-def _names(text: str) -> tuple[str, str]:
+def _split_of(text: str) -> tuple[str, str]:
     """Return the data set and the split of ``employment@2018``; the split "all" where none is named."""
     spec, at, name = text.rpartition("@")
     return (spec, name) if at else (text, "all")
@@ -284,9 +250,9 @@ class MovedFeature:
     """Distance of a single feature between two samples.
 
     Attributes:
-        cost: W_c of its inputs alone, those that tell gaps and seasons included; proven for the samples.
-        moved: in root mean square, in standard deviations (of a date, its day); of a category, the share of
-            rows that changed. Whatever its price.
+        cost: W_c of its inputs alone, including those for gaps and seasons; proven for the samples.
+        moved: root mean square in standard deviations, regardless of its cost factor; of a category, the
+            share of rows that changed.
         before, after: means in the source's units; None for a category.
     """
 
@@ -333,14 +299,14 @@ def shifted_features(data: SplitDataset, first: Tensor, second: Tensor, cost: Co
 def _show_moved(moved: list[MovedFeature], estimate: float | None, second: str) -> None:
     """Print a table of the most moved features, and the estimate."""
     if moved:
-        table = make_table("feature", "moved by (rms)", "cost", "mean before", "after")
+        rows = []
         for feature in moved[:_MOST]:
             away = f"{feature.moved:.3g} deviations"
             if feature.before is None:
                 away = f"{feature.moved:.1%} of rows"
             means = number(feature.before), number(feature.after)
-            table.add_row(feature.feature, away, number(feature.cost, 3), *means)
-        console.print(table)
+            rows.append((feature.feature, away, number(feature.cost, 3), *means))
+        print_table(("feature", "moved by (rms)", "cost", "mean before", "after"), rows)
         total = sum(feature.cost for feature in moved)
         more = f" ({len(moved) - _MOST} more moved less)" if len(moved) > _MOST else ""
         console.print(

@@ -5,18 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
-
-from certus.cli.options import (
-    PATH,
-    command,
-    json_option,
-    no_lock_option,
-    option,
-    refuse_unused,
-    unused_by_data,
-    unused_by_source,
-)
+from certus.cli import options as cli
 from certus.cli.train import show_run, show_sources
 from certus.errors import ArgumentError, require
 from certus.runs.settings import Settings
@@ -28,25 +17,25 @@ _WRAPPERS = ("module.", "_orig_mod.")
 """Prefixes of the names of parameters by ``DistributedDataParallel`` and ``torch.compile``."""
 
 
-@command("import", panel="Train")
-@option("--weights", type=PATH, required=True, help="safetensors file with the state dict of the model.")
-@option("--data", required=True, help="Data set of the model, as for certus train.")
-@option(
+@cli.command("import")
+@cli.option(
+    "--weights", type=cli.PATH, required=True, help="safetensors file with the state dict of the model."
+)
+@cli.option("--data", required=True, help="Data set of the model, as for certus train.")
+@cli.option(
     "--model", metavar="NAME", required=True, help="Network: a name, or FILE.py:FACTORY, which is executed."
 )
-@option("--output", "-o", type=PATH, required=True, help="Run directory to create.")
-@option("--seed", default=0, help="Seed of the data split.")
-@option("--target", help="Column of a csv: file to predict.", show_default="the last column")
-@option(
+@cli.option("--output", "-o", type=cli.PATH, required=True, help="Run directory to create.")
+@cli.option("--seed", default=0, help="Seed of the data split.")
+@cli.option("--target", help="Column of a csv: file to predict.", show_default="the last column")
+@cli.option(
     "--standardize/--no-standardize",
     default=True,
     help="Standardise the features of a table, as in the training.",
 )
-@no_lock_option
-@json_option
-@click.pass_context
+@cli.no_lock_option
+@cli.json_option
 def import_weights(
-    context: click.Context,
     weights: Path,
     data: str,
     model: str,
@@ -82,14 +71,13 @@ def import_weights(
         standardize=standardize,
         folder=str(Path.cwd()) if ":" in data else "",
     )
-    refuse_unused(context, unused_by_source(data))
+    cli.refuse_unused(cli.unused_by_source(data))
     output = resolve_parents(output)
     require_new_run(output)
     loaded = load_data(settings)
-    refuse_unused(context, unused_by_data(loaded))
+    cli.refuse_unused(cli.unused_by_data(loaded))
     built = build_from(settings.model, loaded, settings.seed)
-    network = built.network
-    own = network.state_dict()
+    network, own = built.network, built.network.state_dict()
     state = _without_wrappers(load_tensors(weights, require_digest=False)[0], set(own))
     real_types = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
     for name, tensor in state.items():

@@ -10,7 +10,7 @@ import difflib
 import functools
 import os
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import Field, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin, get_type_hints
@@ -19,13 +19,14 @@ import click
 from click.core import ParameterSource
 
 from certus._names import GRADIENT_ATTACKS, NORMS, PAPER_NAMES
-from certus.cli.streams import if_interrupted, results_apart
+from certus.cli.streams import NOTHING_KEPT, if_interrupted, results_apart
 from certus.errors import ArgumentError, UnsupportedError, require, truncate
 from certus.runs.settings import FLAGS, option_field
 
 if TYPE_CHECKING:
     from certus.datasets import SplitDataset
     from certus.runs.directory import RunDirectory
+    from certus.runs.loaded_run import LoadedRun
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -46,9 +47,7 @@ class UserPath(click.Path):
         text = os.fspath(value)
         expanded = os.path.expanduser(text)
         if expanded.startswith("~"):
-            self.fail(
-                f"be a path of a user that there is, or ./{text} where a name begins with ~", param, ctx
-            )
+            self.fail(f"be a path of an existing user, or ./{text} if a name begins with ~", param, ctx)
         return super().convert(expanded, param, ctx)
 
 
@@ -59,35 +58,33 @@ class Choice(click.Choice[str]):
         return super().convert(PAPER_NAMES.get(value, value), param, ctx)
 
 
-def _cast(parameter: click.Parameter, cast: Callable[[Any], Any], value: Any) -> Any:
-    """Return a typed value converted by click, or raise ``ArgumentError`` that names the parameter."""
-    name = typed_name(parameter)
-    texts = value if isinstance(value, list | tuple) else [value]
-    for text in texts:
-        if isinstance(text, str):
-            require(text != "" or parameter.default == "", name, "not be empty", "''")
-            require("\0" not in text, name, "have no NUL byte", repr(text))
-    try:
-        return cast(value)
-    except click.BadParameter as error:
-        rule = {"integer": "be a whole number", "float": "be a number"}.get(
-            parameter.type.name, error.message
-        )
-        if isinstance(parameter.type, click.Choice):
-            rule = f"be one of {', '.join(parameter.type.choices)}"
-        got = truncate(", ".join(map(repr, texts)))
-        raise ArgumentError(with_nearest(f"`{name}` must {rule}; got {got}.")) from None
+class _Parameter(click.Parameter):
+    """A parameter whose errors name it as it is typed."""
+
+    def type_cast_value(self, ctx: click.Context, value: Any) -> Any:
+        name = typed_name(self)
+        texts = value if isinstance(value, list | tuple) else [value]
+        for text in texts:
+            if isinstance(text, str):
+                require(text != "" or self.default == "", name, "not be empty", "''")
+                require("\0" not in text, name, "have no NUL byte", repr(text))
+        try:
+            return super().type_cast_value(ctx, value)
+        except click.BadParameter as error:
+            rules = {"integer": "be a whole number", "float": "be a number"}
+            rule = rules.get(self.type.name, error.message)
+            if isinstance(self.type, click.Choice):
+                rule = f"be one of {', '.join(self.type.choices)}"
+            got = truncate(", ".join(map(repr, texts)))
+            raise ArgumentError(with_nearest(f"`{name}` must {rule}; got {got}.")) from None
 
 
-class Option(click.Option):
+class Option(_Parameter, click.Option):
     """An option in a panel of ``--help``."""
 
     def __init__(self, *arguments: Any, panel: str = "", **settings: Any) -> None:
         super().__init__(*arguments, **settings)
         self.panel = panel
-
-    def type_cast_value(self, ctx: click.Context, value: Any) -> Any:
-        return _cast(self, functools.partial(super().type_cast_value, ctx), value)
 
     def get_help_extra(self, ctx: click.Context) -> Any:
         """Return the default as it is, without the brackets that click puts around one in words."""
@@ -97,11 +94,8 @@ class Option(click.Option):
         return extra
 
 
-class Argument(click.Argument):
+class Argument(_Parameter, click.Argument):
     """A positional argument."""
-
-    def type_cast_value(self, ctx: click.Context, value: Any) -> Any:
-        return _cast(self, functools.partial(super().type_cast_value, ctx), value)
 
 
 PATH = UserPath()
@@ -109,22 +103,39 @@ option = functools.partial(click.option, cls=Option)
 argument = functools.partial(click.argument, cls=Argument)
 
 
+def panel(title: str) -> Callable[[_Function], _Function]:
+    """Put the options below, as far as the next panel, under a heading of ``--help``."""
+
+    def decorate(function: _Function) -> _Function:
+        for parameter in getattr(function, "__click_params__", ()):
+            if isinstance(parameter, Option):
+                parameter.panel = parameter.panel or title
+        return function
+
+    return decorate
+
+
 # --- Commands -----------------------------------------------------------------------------------------
+
+
+def _write_panels(formatter: click.HelpFormatter, panels: Mapping[str, list[tuple[str, str]]]) -> None:
+    for panel, records in panels.items():
+        with formatter.section(panel):
+            formatter.write_dl(records)
 
 
 class Command(click.Command):
     """A command with its options in panels, and with refusals in terms of its own options.
 
     Args:
-        panel: the panel of ``certus --help`` that lists it.
-        panels: the order of the panels of its options; those without a panel are in the last.
+        panels: the panels in their order, where that is not the order of the options. Options without a
+            panel are in the last.
     """
 
-    def __init__(
-        self, *arguments: Any, panel: str = "", panels: Sequence[str] = ("Options",), **settings: Any
-    ) -> None:
+    def __init__(self, *arguments: Any, panels: Sequence[str] = (), **settings: Any) -> None:
         super().__init__(*arguments, **settings)
-        self.panel, self.panels = panel, panels
+        named = dict.fromkeys(getattr(parameter, "panel", "") for parameter in self.params)
+        self.panels = panels or [*filter(None, named)] or ["Options"]
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         rows: dict[str, list[tuple[str, str]]] = {panel: [] for panel in self.panels}
@@ -132,13 +143,11 @@ class Command(click.Command):
             record = parameter.get_help_record(ctx) if isinstance(parameter, click.Option) else None
             if record is not None:
                 rows[getattr(parameter, "panel", "") or self.panels[-1]].append(record)
-        for panel, records in rows.items():
-            with formatter.section(panel):
-                formatter.write_dl(records)
+        _write_panels(formatter, rows)
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
-            with results_apart(), if_interrupted(lambda: "nothing is kept; the same command starts again."):
+            with results_apart(), if_interrupted(lambda: NOTHING_KEPT):
                 return super().invoke(ctx)
         except (ArgumentError, UnsupportedError) as error:
             if type(error) not in (ArgumentError, UnsupportedError):  # not about an option
@@ -148,13 +157,19 @@ class Command(click.Command):
 
 
 class Group(click.Group):
-    """Commands under the names of their panels, in the order in which they were added."""
+    """Commands in panels, in the order in which they were added."""
 
     command_class = Command
 
-    def __init__(self, *arguments: Any, panel: str = "", **settings: Any) -> None:
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
         super().__init__(*arguments, **settings)
-        self.panel = panel
+        self.panels: dict[str, str] = {}
+
+    def add_panel(self, panel: str, *commands: click.Command) -> None:
+        """Add commands to a panel of ``--help``."""
+        for member in commands:
+            self.add_command(member)
+            self.panels[member.name or ""] = panel
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)
@@ -163,21 +178,17 @@ class Group(click.Group):
         rows: dict[str, list[tuple[str, str]]] = {}
         widest = max(map(len, self.commands))
         for name, member in self.commands.items():
-            sentence = (member.help or "").partition("\n")[0]
-            rows.setdefault(getattr(member, "panel", "") or "Commands", []).append(
-                (name.ljust(widest), sentence)
-            )
-        for panel, records in rows.items():
-            with formatter.section(panel):
-                formatter.write_dl(records)
+            record = name.ljust(widest), (member.help or "").partition("\n")[0]
+            rows.setdefault(self.panels.get(name, "Commands"), []).append(record)
+        _write_panels(formatter, rows)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
         if name not in self.commands and not name.startswith("-"):
-            near = difflib.get_close_matches(name, self.commands, 1)
-            remedy = f"Did you mean '{near[0]}'?" if near else f"`{ctx.command_path} --help` lists them."
+            near = _nearest(name, self.commands)
+            remedy = f"Did you mean '{near}'?" if near else f"`{ctx.command_path} --help` lists them."
             ctx.fail(f"No such command '{name}'. {remedy}")
         return super().resolve_command(ctx, args)
 
@@ -209,8 +220,13 @@ def with_nearest(message: str) -> str:
     choices = re.split(r", or |, | or ", parts[1]) if parts else []
     if parts is None or len(choices) < 2:
         return message
-    near = difflib.get_close_matches(parts[2], [choice for choice in choices if " " not in choice], 1)
-    return f"{message} Did you mean {near[0]}?" if near else message
+    near = _nearest(parts[2], [choice for choice in choices if " " not in choice])
+    return f"{message} Did you mean {near}?" if near else message
+
+
+def _nearest(word: str, choices: Iterable[str]) -> str | None:
+    """Return the choice that differs by about one letter in three, such as two that changed places."""
+    return next(iter(difflib.get_close_matches(word, choices, 1, cutoff=0.66)), None)
 
 
 # --- Options that commands share ----------------------------------------------------------------------
@@ -244,6 +260,43 @@ tensorboard_option = option(
     metavar="DIR",
     help="Log the metrics of each epoch for TensorBoard, in DIR/RUN.",
 )
+
+
+@dataclass(frozen=True)
+class TypedRun:
+    """RUN, ``--model`` and ``--run-data`` of a command."""
+
+    path: Path
+    model: str | None
+    data: str | None
+
+    def open(self) -> RunDirectory:
+        """Open the directory; raise ``ArgumentError`` for a ``--model`` that it does not need."""
+        from certus.runs.directory import RunDirectory
+        from certus.runs.factory import has_own_file, read_settings
+
+        opened = RunDirectory.open(self.path, data=self.data)
+        settings = read_settings(opened)
+        if not has_own_file(settings):
+            network = f"{self.path} ({settings.model})"
+            refuse_unused({"model": f"for a network that certus builds itself: {network}"})
+        return opened
+
+    def load(self) -> LoadedRun:
+        """Open the directory, and load the network and the data of a complete run."""
+        from certus.runs.loaded_run import open_run
+
+        return open_run(self.open(), model=self.model)
+
+
+def takes_run(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add RUN, ``--model`` and ``--run-data`` to a command, which takes them as one ``run: TypedRun``."""
+
+    @functools.wraps(function)
+    def command(*, run: Path, model: str | None, run_data: str | None, **others: Any) -> Any:
+        return function(run=TypedRun(run, model, run_data), **others)
+
+    return argument("run", type=PATH)(model_option(run_data_option(command)))
 
 
 def options_of(settings: type, *, types: Mapping[str, Any] | None = None) -> Callable[[_Function], _Function]:
@@ -337,19 +390,17 @@ class AttackOptions:
     )
 
 
-ATTACK_PANELS = ("Attack", "Samples", "Run and output")
-
-
 # --- Options without effect ---------------------------------------------------------------------------
 
 
-def refuse_unused(context: click.Context, unused: Mapping[str, str | None]) -> None:
+def refuse_unused(unused: Mapping[str, str | None]) -> None:
     """Raise ``ArgumentError`` for an option that was typed although it has no effect.
 
     Args:
         unused: parameter → where it has no effect and why, as in "for erm, which moves no inputs"; None
             where it has an effect.
     """
+    context = click.get_current_context()
     for parameter in context.command.params:
         name = parameter.name or ""
         reason = unused.get(name)
@@ -407,13 +458,3 @@ def unused_by_source(spec: str) -> dict[str, str | None]:
     if not spec.startswith("csv:"):
         unused |= dict.fromkeys(("encoding", "separator"), reason or f"for {spec}: it is for csv:FILE")
     return unused
-
-
-def unused_by_network(*runs: RunDirectory) -> dict[str, str | None]:
-    """Return ``--model``, the file of a network, unless a run has such a file."""
-    from certus.runs.factory import has_own_file, read_settings
-
-    if any(has_own_file(read_settings(run)) for run in runs):
-        return {}
-    networks = ", ".join(f"{run.path} ({read_settings(run).model})" for run in runs)
-    return {"model": f"for a network that certus builds itself: {networks}"}

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import IO
 
 from certus.cli.streams import results
-from certus.display.text import Part, PlainConsole
+from certus.display.text import Part, PlainConsole, make_table
 from certus.errors import ArgumentError, require
 from certus.storage.write import WriteError, resolve_target
 
@@ -24,19 +24,31 @@ class _ResultConsole(PlainConsole):
 console = _ResultConsole()
 """For results that people read."""
 
-
 messages = PlainConsole(stderr=True)
 """For progress and remarks."""
 
 
-def show_parts(parts: Iterable[Part]) -> None:
-    """Tables and sentences, in their order, as results."""
+def print_parts(parts: Iterable[Part]) -> None:
+    """Print tables and sentences as results."""
     for part in parts:
         console.print(part)
 
 
+def print_table(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    words: Collection[str] = (),
+    to: PlainConsole = console,
+) -> None:
+    """Print a table with these columns; ``words`` are those that hold no numbers."""
+    table = make_table(*columns, words=words)
+    for row in rows:
+        table.add_row(*row)
+    to.print(table)
+
+
 def print_json(content: object) -> None:
-    """One JSON document on stdout."""
+    """Print one JSON document on stdout."""
     print(json.dumps(content, indent=2, allow_nan=False), file=results())
 
 
@@ -64,22 +76,16 @@ def require_file(option: str, path: Path) -> None:
 
 
 def require_picture(option: str, path: Path) -> None:
-    """``require_file``, for a picture in a format that can be drawn."""
+    """Raise ``ArgumentError`` unless the path is a file for a picture, in a format that can be drawn."""
     from certus.display.canvas import require_format
 
     require_file(option, path)
     require_format(option, path)
 
 
-def same_place(one: str | Path, other: str | Path) -> bool:
-    """Whether two paths mean one place; a loop of links means itself, and what is no path means none."""
+def same_place(first: str | Path, second: str | Path) -> bool:
+    """Whether two paths lead to the same file or folder; False for text that is not a path."""
     try:
-        return os.path.realpath(one) == os.path.realpath(other)
+        return os.path.realpath(first) == os.path.realpath(second)
     except ValueError:  # a NUL byte
         return False
-
-
-def require_two(output: Path | None, plot: Path | None) -> None:
-    """Raise ``ArgumentError`` where the result and its picture would be one file."""
-    same = output is not None and plot is not None and same_place(output, plot)
-    require(not same, "--plot", "be another file than --output", plot)

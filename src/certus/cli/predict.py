@@ -5,22 +5,10 @@ from __future__ import annotations
 import math
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-import click
+from typing import TYPE_CHECKING, Any
 
 from certus._format import at_least
-from certus.cli.options import (
-    PATH,
-    argument,
-    command,
-    json_option,
-    model_option,
-    option,
-    refuse_unused,
-    run_data_option,
-    unused_by_network,
-)
+from certus.cli import options as cli
 from certus.cli.output import messages, print_json, require_file, same_place
 from certus.cli.streams import results
 from certus.errors import require, require_number
@@ -30,30 +18,19 @@ if TYPE_CHECKING:
     from certus.runs.prediction import Predictions
 
 
-@command("predict", panel="Deploy")
-@argument("run", type=PATH)
-@argument("data")
-@option("--radius/--no-radius", default=True, help="Certify a radius for the prediction of each row.")
-@option(
+@cli.command("predict")
+@cli.option("--radius/--no-radius", default=True, help="Certify a radius for the prediction of each row.")
+@cli.option(
     "--reach",
     default=0.5,
     help="Largest radius of interest; the search for a larger certified radius stops there.",
 )
-@option("--output", "-o", type=PATH, show_default="stdout", help="CSV file to write.")
-@model_option
-@run_data_option
-@json_option
-@click.pass_context
+@cli.option("--output", "-o", type=cli.PATH, show_default="stdout", help="CSV file to write.")
+@cli.takes_run
+@cli.argument("data")
+@cli.json_option
 def predict(
-    context: click.Context,
-    run: Path,
-    data: str,
-    radius: bool,
-    reach: float,
-    output: Path | None,
-    model: str | None,
-    run_data: str | None,
-    as_json: bool,
+    run: cli.TypedRun, data: str, radius: bool, reach: float, output: Path | None, as_json: bool
 ) -> None:
     """Predict new rows, each with its certified radius.
 
@@ -65,8 +42,6 @@ def predict(
     categories, scales and medians of the run. The target column may be absent.
     """
     from certus.cli.table_files import as_csv
-    from certus.runs.directory import RunDirectory
-    from certus.runs.loaded_run import open_run
     from certus.runs.prediction import predict_rows, read_rows
 
     if output is not None:
@@ -75,31 +50,23 @@ def predict(
         require(own, "--output", "be another file than DATA, whose rows would be lost", output)
     if radius:
         require_number("--reach", reach)
-    opened = RunDirectory.open(run, data=run_data)
-    trained = open_run(opened, model=model)
-    numbers = trained.data.classes is None
-    regression = f"for {run}, a regression: its predictions are numbers" if numbers else None
+    trained = run.load()
+    regression = trained.data.classes is None
+    about = f"for {run.path}, a regression: its predictions are numbers" if regression else None
     off = None if radius else "with --no-radius"
     printed = "with --json, which prints: use > FILE" if as_json else None
-    refuse_unused(
-        context,
-        unused_by_network(opened) | {"radius": regression, "reach": regression or off, "output": printed},
-    )
+    cli.refuse_unused({"radius": about, "reach": about or off, "output": printed})
     rows = read_rows(trained, data)
     for note in rows.notes:
         messages.print(note)
-    predictions = predict_rows(trained, rows, reach if radius and not numbers else None)
+    predictions = predict_rows(trained, rows, reach if radius and not regression else None)
+    header, lines = _header(predictions, trained.data.class_names), _lines(predictions)
     if as_json:
-        content = {
-            "data": data,
-            "notes": list(rows.notes),
-            "right": predictions.right,
-            "units": trained.data.units,
-        }
-        header = _header(predictions, trained.data.class_names)
-        print_json(content | {"rows": [dict(zip(header, row, strict=True)) for row in _lines(predictions)]})
+        content = {"data": data, "notes": list(rows.notes), "right": predictions.right}
+        content |= {"units": trained.data.units}
+        print_json(content | {"rows": [dict(zip(header, line, strict=True)) for line in lines]})
         return
-    text = as_csv([_header(predictions, trained.data.class_names), *_lines(predictions)])
+    text = as_csv([header, *lines])
     if output is None:
         print(text, end="", file=results())
     else:
@@ -119,27 +86,23 @@ def _header(predictions: Predictions, names: tuple[str, ...] | None) -> list[str
     if predictions.probabilities is None:
         return ["row", "prediction"]
     labels = names or tuple(map(str, range(predictions.probabilities.shape[1])))
-    return [
-        "row",
-        "label",
-        *(f"p({label})" for label in labels),
-        *([] if predictions.radii is None else ["radius"]),
-    ]
+    radius = [] if predictions.radii is None else ["radius"]
+    return ["row", "label", *(f"p({label})" for label in labels), *radius]
 
 
-def _lines(predictions: Predictions) -> list[list[str | int | float]]:
+def _lines(predictions: Predictions) -> list[list[Any]]:
     """Return one list for each row; a radius is rounded down, "unbounded" where nothing changes the label."""
     if predictions.values is not None:
-        return [[at + 1, float(f"{value:.6g}")] for at, value in enumerate(predictions.values.tolist())]
+        return [[row, float(f"{value:.6g}")] for row, value in enumerate(predictions.values.tolist(), 1)]
     assert predictions.labels is not None
     assert predictions.probabilities is not None
-    lines: list[list[str | int | float]] = []
-    for at, (label, shares) in enumerate(
-        zip(predictions.labels, predictions.probabilities.tolist(), strict=True)
-    ):
-        line: list[str | int | float] = [at + 1, label, *(float(f"{share:.6f}") for share in shares)]
-        if predictions.radii is not None:
-            radius = float(predictions.radii[at])
+    lines: list[list[Any]] = [
+        [row, label, *(float(f"{share:.6f}") for share in shares)]
+        for row, (label, shares) in enumerate(
+            zip(predictions.labels, predictions.probabilities.tolist(), strict=True), 1
+        )
+    ]
+    if predictions.radii is not None:
+        for line, radius in zip(lines, predictions.radii.tolist(), strict=True):
             line.append("unbounded" if radius == math.inf else float(at_least(radius)))
-        lines.append(line)
     return lines

@@ -5,20 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 
 from certus._progress import counting_bar
-from certus.cli.options import PATH, argument, command, models_option, option, run_data_option
+from certus.cli import options as cli
 from certus.cli.output import console, messages, require_file, require_folder, same_place
 from certus.errors import require, require_count
 from certus.storage.write import write_atomically
 
 
-@command("report", panel="Inspect")
-@argument("runs", type=PATH, nargs=-1, required=True)
-@option("--output", "-o", type=PATH, default="report.html", help="HTML page to write.")
-@option("--figures", type=PATH, help="Folder for the figures of the page as PNG, SVG and PDF.")
-@option("--samples", default=200, help="Number of test samples to attack, drawn at random.")
-@option("--seed", default=0, help="Seed of the drawn samples and of random restarts.")
-@models_option
-@run_data_option
+@cli.command("report")
+@cli.argument("runs", type=cli.PATH, nargs=-1, required=True)
+@cli.option("--output", "-o", type=cli.PATH, default="report.html", help="HTML page to write.")
+@cli.option("--figures", type=cli.PATH, help="Folder for the figures of the page as PNG, SVG and PDF.")
+@cli.option("--samples", default=200, help="Number of test samples to attack, drawn at random.")
+@cli.option("--seed", default=0, help="Seed of the drawn samples and of random restarts.")
+@cli.models_option
+@cli.run_data_option
 def report(
     runs: tuple[Path, ...],
     output: Path,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from certus.cli.options import PATH, argument, command, json_option
+from certus.cli import options as cli
 from certus.cli.output import console, print_json
 from certus.display.text import PlainTable, make_table, number
 from certus.errors import CertusError, require
@@ -18,12 +18,11 @@ _UNREADABLE = "unreadable"
 _WORDS = ("data", "model", "method", "epochs", "state")
 _MEASURED = ("test_accuracy", "test_loss", "gamma", "rho_hat")
 _COLUMNS = ("run", *_WORDS[:-1], *_MEASURED, _WORDS[-1])
-_HEADS = {"test_accuracy": "test accuracy", "test_loss": "test loss"}
 
 
-@command("runs", panel="Inspect")
-@argument("folder", type=PATH, default="runs")
-@json_option
+@cli.command("runs")
+@cli.argument("folder", type=cli.PATH, default="runs")
+@cli.json_option
 def runs(folder: Path, as_json: bool) -> None:
     """List the runs in a folder, with their results.
 
@@ -43,11 +42,11 @@ def runs(folder: Path, as_json: bool) -> None:
         where = f"No runs in {folder}." if folder.is_dir() else f"There is no folder {folder}."
         console.print(f"{where} `certus train digits` makes a run.")
         return
-    healthy = [row for row in rows if not row["state"].startswith(_UNREADABLE)]
-    if healthy:
-        _show(healthy)
+    readable = [row for row in rows if not row["state"].startswith(_UNREADABLE)]
+    if readable:
+        _show(readable)
     for row in rows:
-        if row not in healthy:
+        if row not in readable:
             console.print(f"{row['run']}: {row['state']}")
 
 
@@ -71,9 +70,8 @@ def _show(rows: list[dict[str, Any]]) -> None:
 
 
 def _table(rows: list[dict[str, Any]], names: list[str]) -> PlainTable:
-    table = make_table(
-        *(_HEADS.get(name, name) for name in names), words=("data", "model", "method", "state")
-    )
+    heads = [name.replace("test_", "test ") for name in names]
+    table = make_table(*heads, words=("data", "model", "method", "state"))
     for row in rows:
         table.add_row(*(number(row[name]) for name in names))
     return table
@@ -83,27 +81,27 @@ def _describe(run: RunDirectory) -> dict[str, Any]:
     """Return the row of a run, or why it cannot be read: a corrupt run must not hide the others."""
     row: dict[str, Any] = dict.fromkeys(_COLUMNS) | {"run": str(run.path)}
     try:
-        return row | _readable_row(run)
+        return row | _read(run)
     except Exception as reason:  # anything, if a file is corrupt
         words = str(reason) if isinstance(reason, CertusError) else f"{type(reason).__name__}: {reason}"
         return row | {"state": f"{_UNREADABLE}: {' '.join(words.split())}"}
 
 
-def _readable_row(run: RunDirectory) -> dict[str, Any]:
+def _read(run: RunDirectory) -> dict[str, Any]:
     from certus.runs.directory import RunDirectory
     from certus.runs.factory import read_settings
 
     settings, result = read_settings(RunDirectory.open(run.path)), run.result
-    done = len(run.history)
-    imported = run.record.origin == "imported"
     row: dict[str, Any] = {name: getattr(settings, name) for name in ("data", "model", "method")}
-    row |= {"epochs": "imported" if imported else f"{done}/{settings.epochs}"}
+    row["epochs"] = f"{len(run.history)}/{settings.epochs}"
+    if run.record.origin == "imported":
+        row["epochs"] = "imported"
     if result is None:
         return row | {"state": "incomplete"}
     test, level = result["test"], result["level"] or {}
     measured = {"test_accuracy": test.get("accuracy"), "test_loss": test["loss"]}
     measured |= {"gamma": level.get("gamma"), "rho_hat": level.get("rho_hat")}
     for name, value in measured.items():
-        known = value is None or (isinstance(value, int | float) and not isinstance(value, bool))
-        require(known, name, "be a number", repr(value)[:60])
+        valid = value is None or (isinstance(value, int | float) and not isinstance(value, bool))
+        require(valid, name, "be a number", repr(value)[:60])
     return row | measured | {"state": "complete"}

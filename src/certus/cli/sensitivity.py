@@ -8,20 +8,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from certus._format import at_least, at_most
-from certus.cli.options import (
-    PATH,
-    argument,
-    command,
-    json_option,
-    model_option,
-    option,
-    refuse_unused,
-    run_data_option,
-    unused_by_network,
-)
+from certus.cli import options as cli
 from certus.cli.output import console, messages, print_json, require_picture
 from certus.display.text import number
 from certus.errors import require, require_number
@@ -35,9 +23,8 @@ if TYPE_CHECKING:
 _CATEGORIES = "A category changes in some rows instead: its rho is their share times the price of a change. "
 
 
-@command("sensitivity", panel="Inspect")
-@argument("run", type=PATH)
-@option(
+@cli.command("sensitivity")
+@cli.option(
     "--feature",
     "names",
     metavar="NAME",
@@ -45,29 +32,26 @@ _CATEGORIES = "A category changes in some rows instead: its rho is their share t
     show_default="all",
     help="Column of the table to move; may be repeated.",
 )
-@option(
+@cli.option(
     "--share",
     default=0.1,
     help="Root mean square move of each feature, as a share of its standard deviation.",
 )
-@option(
+@cli.option(
     "--by",
     type=float,
     help="Root mean square move of the --feature in its units; of a category, the share of rows that change.",
 )
-@option(
+@cli.option(
     "--split", default="test", help="Samples to move: test, calibration, train, all, or a named later sample."
 )
-@option("--samples", default=100, help="Number of rows, drawn at random; 0 for all.")
-@option("--seed", default=0, help="Seed of the drawn rows.")
-@option("--plot", type=PATH, help="Picture of the table to write, such as sensitivity.png.")
-@model_option
-@run_data_option
-@json_option
-@click.pass_context
+@cli.option("--samples", default=100, help="Number of rows, drawn at random; 0 for all.")
+@cli.option("--seed", default=0, help="Seed of the drawn rows.")
+@cli.option("--plot", type=cli.PATH, help="Picture of the table to write, such as sensitivity.png.")
+@cli.takes_run
+@cli.json_option
 def sensitivity(
-    context: click.Context,
-    run: Path,
+    run: cli.TypedRun,
     names: tuple[str, ...],
     share: float,
     by: float | None,
@@ -75,8 +59,6 @@ def sensitivity(
     samples: int,
     seed: int,
     plot: Path | None,
-    model: str | None,
-    run_data: str | None,
     as_json: bool,
 ) -> None:
     """Rank the features of a table by the loss if one of them moves.
@@ -90,21 +72,17 @@ def sensitivity(
     RUN is a run directory of a table. Each feature moves alone, and labels stay the same. The worst case is
     bracketed: at least is attained, at most is proven.
     """
-    from certus.runs.directory import RunDirectory
     from certus.runs.factory import features_of, named_feature
-    from certus.runs.loaded_run import open_run
     from certus.runs.sensitivity import choose_subset
 
     if by is None:
         require_number("--share", share)
     else:
         require(len(names) == 1, "--by", "be given with one --feature", f"{len(names)} of them")
-        refuse_unused(context, dict.fromkeys(("share", "plot"), "with --by, which moves one feature"))
+        cli.refuse_unused(dict.fromkeys(("share", "plot"), "with --by, which moves one feature"))
     if plot is not None:
         require_picture("--plot", plot)
-    opened = RunDirectory.open(run, data=run_data)
-    refuse_unused(context, unused_by_network(opened))
-    trained = open_run(opened, model=model)
+    trained = run.load()
     features = features_of(trained.data)  # refuses data that are not a table
     if names:
         features = [named_feature(trained.data, name) for name in dict.fromkeys(names)]
@@ -128,7 +106,6 @@ def _show_ranking(
     from certus.display.canvas import save_figure
     from certus.display.figures import sensitivity_figure
     from certus.display.tables import sensitivity_table
-    from certus.losses import ModelLoss
     from certus.runs.sensitivity import check_move_cost, move_feature, spread_cost
     from certus.training.metrics import clean_metrics
 
@@ -141,19 +118,12 @@ def _show_ranking(
             results.append(move_feature(trained, chosen.data, feature, rho))
     require(len(results) > 0, "run", "have a feature that varies", "none")
     results.sort(key=lambda result: result.rank, reverse=True)
-    now = clean_metrics(ModelLoss(trained.loss.model, trained.loss.criterion), chosen.data)
+    now = clean_metrics(trained.loss, chosen.data)
     if plot is not None:
         save_figure(sensitivity_figure(results, now, share), plot)
     if as_json:
-        print_json(
-            {
-                "run": str(trained.run.path),
-                "share": share,
-                "rows": chosen.as_json(),
-                "now": now,
-                "features": [_as_json(result) for result in results],
-            }
-        )
+        content = {"run": str(trained.run.path), "share": share, "rows": chosen.as_json(), "now": now}
+        print_json(content | {"features": [_as_json(result) for result in results]})
         return
     console.print(sensitivity_table(results))
     words = ", ".join(f"{name} {number(value)}" for name, value in now.items())

@@ -6,21 +6,9 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
-
-from certus.cli.options import (
-    PATH,
-    argument,
-    command,
-    json_option,
-    model_option,
-    option,
-    refuse_unused,
-    run_data_option,
-    unused_by_network,
-)
-from certus.cli.output import console, messages, print_json, require_picture
-from certus.display.text import make_table, number
+from certus.cli import options as cli
+from certus.cli.output import console, messages, print_json, print_table, require_picture
+from certus.display.text import number
 from certus.errors import CertusError, require_count
 from certus.evidence import Evidence
 
@@ -35,27 +23,17 @@ _RULES = {
 }
 
 
-@command("smoothness", panel="Prove")
-@argument("run", type=PATH)
-@option(
+@cli.command("smoothness")
+@cli.option(
     "--samples", default=256, help="Number of test samples at which the curvature is estimated; 0 for none."
 )
-@option("--seed", default=0, help="Seed of the drawn samples.")
-@option("--plot", type=PATH, show_default="RUN/smoothness.png", help="Picture of the bounds to write.")
-@model_option
-@run_data_option
-@json_option
-@click.pass_context
-def smoothness(
-    context: click.Context,
-    run: Path,
-    samples: int,
-    seed: int,
-    plot: Path | None,
-    model: str | None,
-    run_data: str | None,
-    as_json: bool,
-) -> None:
+@cli.option("--seed", default=0, help="Seed of the drawn samples.")
+@cli.option(
+    "--plot", type=cli.PATH, show_default="RUN/smoothness.png", help="Picture of the bounds to write."
+)
+@cli.takes_run
+@cli.json_option
+def smoothness(run: cli.TypedRun, samples: int, seed: int, plot: Path | None, as_json: bool) -> None:
     """Bound the curvature of a network's loss, layer by layer.
 
     \b
@@ -72,19 +50,17 @@ def smoothness(
     from certus.data import Subset
     from certus.inner import largest_curvature
     from certus.losses import ModelLoss, inferred_criterion
-    from certus.runs.directory import RunDirectory
     from certus.runs.factory import load_data, load_model, read_settings
     from certus.runs.files import deserialize
 
     require_count("--samples", samples, least=0)
     if plot is not None:
         require_picture("--plot", plot)
-    opened = RunDirectory.open(run, data=run_data)
-    nothing = "with --samples 0: no sample is drawn" if samples == 0 else None
-    refuse_unused(context, {"seed": nothing} | unused_by_network(opened))
+    cli.refuse_unused({"seed": "with --samples 0: no sample is drawn" if samples == 0 else None})
+    opened = run.open()
     settings, record = read_settings(opened), opened.record
     data = load_data(settings)
-    network = load_model(opened, model=model).double()
+    network = load_model(opened, model=run.model).double()
     criterion, cost = deserialize(record.criterion), deserialize(record.cost)
     if settings.certified:
         criterion = inferred_criterion(data.train.targets)  # which the run's own proof is about
@@ -104,12 +80,11 @@ def smoothness(
         bound.check_attained(sampled)
         if gamma is not None:
             share = float(curved.concave(gamma, cost).double().mean())
-    picture = plot or run / "smoothness.png"
-    plotted = _draw(bound, sampled, picture)
+    plotted = _draw(bound, sampled, plot or run.path / "smoothness.png")
     if as_json:
         estimate = {"value": sampled, "samples": samples, "rows": rows, "evidence": Evidence.ESTIMATED}
         estimate |= {"gamma": gamma, "concave_share": share}
-        print_json({"run": str(run), **bound.as_json(), "sampled": estimate, "plot": plotted})
+        print_json({"run": str(run.path), **bound.as_json(), "sampled": estimate, "plot": plotted})
         return
     hint = "" if bound.obstacle is None else smoothing_hint(network, shape)
     _show(bound, sampled, gamma, plotted, hint)
@@ -126,29 +101,24 @@ def _show(
     from certus.bounds.smoothness import validity_statement
 
     heads = ("layer", "kind", "norm", "bend", "slope so far", "adds to the curvature")
-    lines = make_table(*heads, words=("kind",))
+    rows = []
     for layer in bound.layers:
-        cells = (layer.norm, layer.second_derivative, layer.lipschitz, layer.curvature)
-        lines.add_row(layer.path or "–", layer.kind, *(_cell(value) for value in cells))
-    console.print(lines)
+        values = (layer.norm, layer.second_derivative, layer.lipschitz, layer.curvature)
+        rows.append((layer.path or "–", layer.kind, *map(_cell, values)))
+    print_table(heads, rows, words=("kind",))
     modulus = bound.cost.strong_convexity
     names = (f"L+ ({bound.evidence})", f"smallest gamma (L+/{modulus:g})", "L+ / sampled curvature")
-    rules = make_table("bound", *names)
+    rules = []
     for name, value in bound.bounds.items():
         slack = value / sampled if sampled is not None and sampled > 0 else None
-        rules.add_row(_RULES[name], _cell(value), _cell(bound.gammas[name]), number(slack, 3))
+        rules.append((_RULES[name], _cell(value), _cell(bound.gammas[name]), number(slack, 3)))
     if sampled is not None:
-        rules.add_row(
-            "sampled on test data (estimated)",
-            _cell(sampled),
-            _cell(sampled / modulus if modulus else math.inf),
-            "1",
-        )
-    console.print(rules)
+        gamma_sampled = sampled / modulus if modulus else math.inf
+        rules.append(("sampled on test data (estimated)", _cell(sampled), _cell(gamma_sampled), "1"))
+    print_table(("bound", *names), rules)
     if bound.obstacle is not None:
-        console.print(
-            f"There is no finite bound on the curvature of the loss: {bound.obstacle}. {hint}".strip()
-        )
+        unknown = f"There is no finite bound on the curvature of the loss: {bound.obstacle}. {hint}"
+        console.print(unknown.strip())
     else:
         costly = bound.dominant_layer
         console.print(
@@ -157,10 +127,14 @@ def _show(
         )
         name = f"layer {costly.path} ({costly.kind})" if costly.path else "the loss itself"
         console.print(f"The largest part of it comes from {name}: {costly.curvature:.4g}.")
+        own = ""
+        if gamma is not None:
+            above = "larger" if gamma > bound.gamma else "not: concavity is not known there"
+            own = f" This run's gamma = {gamma:.4g} is {above}."
         console.print(
             f"At the final weights, the inner problem is strongly concave at every input for gamma > "
-            f"{bound.gamma:.4g} ({bound.evidence}).{_verdict(gamma, bound.gamma)} Earlier weights of the "
-            "training, and the other conditions of the paper's theorems, are not looked at."
+            f"{bound.gamma:.4g} ({bound.evidence}).{own} Earlier weights of the training, and the other "
+            "conditions of the paper's theorems, are not looked at."
         )
     console.print(
         f"Lipschitz constant of the loss: {bound.lipschitz:.4g} ({bound.evidence}), in the norm of "
@@ -169,14 +143,6 @@ def _show(
     console.print(validity_statement(bound.assumptions))
     if plotted is not None:
         console.print(f"Drawn in {plotted}")
-
-
-def _verdict(gamma: float | None, threshold: float) -> str:
-    if gamma is None:
-        return ""
-    if gamma > threshold:
-        return f" This run's gamma = {gamma:.4g} is larger."
-    return f" This run's gamma = {gamma:.4g} is not: concavity is not known there."
 
 
 def _cell(value: float) -> str:

@@ -11,55 +11,32 @@ from contextlib import contextmanager, redirect_stdout
 from contextvars import ContextVar
 from typing import Any, TextIO
 
-_OTHERWISE = {
-    "–": "-",
-    "−": "-",
-    "…": "...",
-    "∞": "inf",
-    "√": "sqrt",
-    "²": "^2",
-    "±": "+-",
-    "≤": "<=",
-    "≥": ">=",
-    "γ": "gamma",
-    "ρ": "rho",
-    "ε": "epsilon",
-    "λ": "lambda",
-    "φ": "phi",
-    "Θ": "Theta",
-    "θ": "theta",
-    "⁺": "+",
-    "₀": "0",
-    "→": "->",
-    "‘": "'",
-    "’": "'",
-    "“": '"',
-    "”": '"',
-    "━": "-",
-    "×": "x",
-    "·": "*",
-}
+NOTHING_KEPT = "nothing is kept; the same command starts again."
+
+_ASCII = dict(zip("–−━‘’“”×·⁺₀", "---''\"\"x*+0", strict=True))
+_ASCII |= {"…": "...", "∞": "inf", "√": "sqrt", "²": "^2", "±": "+-", "≤": "<=", "≥": ">=", "→": "->"}
+_ASCII |= {"γ": "gamma", "ρ": "rho", "ε": "epsilon", "λ": "lambda", "φ": "phi", "Θ": "Theta", "θ": "theta"}
 
 
 def speak_plainly() -> None:
-    """Let stdout and stderr write what their encoding lacks in letters that it has."""
-    codecs.register_error("certus", _spelled)
+    """Let stdout and stderr spell out the characters that their encoding lacks."""
+    codecs.register_error("certus", _spell_out)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="certus")
 
 
-def _spelled(error: UnicodeError) -> tuple[str, int]:
-    """Such as ``rho`` for ρ; ``\\u2603`` for what has no other spelling.
+def _spell_out(error: UnicodeError) -> tuple[str, int]:
+    """Return ``rho`` for ρ, or ``\\u2603`` for a character without a spelling.
 
-    >>> codecs.register_error("certus", _spelled)
+    >>> codecs.register_error("certus", _spell_out)
     >>> "ρ – ☃".encode("latin-1", errors="certus")
     b'rho - \\\\u2603'
     """
     if not isinstance(error, UnicodeEncodeError):
         raise error
     missing = error.object[error.start : error.end]
-    spelled = (_OTHERWISE.get(one) or one.encode("ascii", "backslashreplace").decode() for one in missing)
+    spelled = (_ASCII.get(sign) or sign.encode("ascii", "backslashreplace").decode() for sign in missing)
     return "".join(spelled), error.end
 
 
@@ -88,22 +65,14 @@ def outlive_readers() -> None:
         if isinstance(stream, io.TextIOWrapper) and stream is getattr(sys, f"__{name}__"):
             stream.flush()
             pipe = io.BufferedWriter(_Pipe(stream.fileno(), "w", closefd=False))
-            setattr(
-                sys,
-                name,
-                io.TextIOWrapper(
-                    pipe,
-                    encoding=stream.encoding,
-                    errors=stream.errors,
-                    line_buffering=stream.line_buffering,
-                    write_through=stream.write_through,
-                ),
-            )
+            same = ("encoding", "errors", "line_buffering", "write_through")
+            settings = {setting: getattr(stream, setting) for setting in same}
+            setattr(sys, name, io.TextIOWrapper(pipe, **settings))
 
 
 @contextmanager
 def results_apart() -> Iterator[None]:
-    """Send to stderr what other code prints inside, such as a model file: stdout is for ``results``."""
+    """Redirect to stderr what other code prints, such as a model file: stdout is for ``results``."""
     token = _results.set(sys.stdout)
     try:
         with redirect_stdout(sys.stderr):
@@ -113,7 +82,7 @@ def results_apart() -> Iterator[None]:
 
 
 def results() -> TextIO:
-    """The stream for results of a command."""
+    """Return the stream for the results of a command."""
     return _results.get() or sys.stdout
 
 
@@ -123,7 +92,7 @@ class Interruption(BaseException):
 
 @contextmanager
 def if_interrupted(line: Callable[[], str]) -> Iterator[None]:
-    """Raise ``Interruption`` with this line for Ctrl-C inside."""
+    """Turn Ctrl-C into an ``Interruption`` with this line."""
     try:
         yield
     except KeyboardInterrupt:

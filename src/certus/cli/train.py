@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib.util
 import itertools
 import os
 from collections.abc import Callable
@@ -11,27 +12,20 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from certus._defaults import default_epochs, defaults_for
 from certus._format import at_most
-from certus.cli.options import (
-    PATH,
-    argument,
-    command,
-    json_option,
-    no_lock_option,
-    option,
-    options_of,
-    refuse_unused,
-    tensorboard_option,
-    unused_by_data,
-    unused_by_methods,
-    unused_by_source,
+from certus.cli import options as cli
+from certus.cli.output import (
+    console,
+    messages,
+    print_json,
+    print_parts,
+    print_table,
+    require_folder,
+    same_place,
 )
-from certus.cli.output import console, messages, print_json, require_folder, same_place, show_parts
 from certus.cli.streams import if_interrupted
-from certus.display.text import make_table, number
+from certus.display.text import number
 from certus.errors import UnsupportedError, require
 from certus.runs.settings import METHOD_OPTIONS, MODEL, PANELS, Settings, decay_of_layers, typed_decay
 from certus.storage.files import RunError
@@ -49,9 +43,9 @@ _MOST_CLASSES = 10
 """The most classes whose confusion matrix is printed."""
 
 
-@command("train", panel="Train", panels=PANELS)
-@argument("data")
-@option(
+@cli.command("train", panels=PANELS)
+@cli.argument("data")
+@cli.option(
     "--model",
     metavar="NAME",
     panel=MODEL,
@@ -59,15 +53,12 @@ _MOST_CLASSES = 10
     help="Network: toy, toy-relu, mnist-cnn, mlp:128,64:elu, resnet:16,32,64, certified-mlp:1024, "
     "certified-cnn:32, or FILE.py:FACTORY for a file that is executed.",
 )
-@options_of(Settings, types={"epsilon": str, "weight_decay": tuple[str, ...]})
-@option("--output", "-o", type=PATH, show_default="runs/DATA-METHOD", help="Run directory to create.")
-@tensorboard_option
-@no_lock_option
-@json_option
-@click.pass_context
+@cli.options_of(Settings, types={"epsilon": str, "weight_decay": tuple[str, ...]})
+@cli.option("--output", "-o", type=cli.PATH, show_default="runs/DATA-METHOD", help="Run directory to create.")
+@cli.tensorboard_option
+@cli.no_lock_option
+@cli.json_option
 def train(
-    context: click.Context,
-    /,
     data: str,
     model: str | None,
     output: Path | None,
@@ -114,13 +105,13 @@ def train(
             require_new_run(output)
     require_tensorboard(tensorboard)
     method, certified, seed = options["method"], options["certified"], options["seed"]
-    unused = unused_by_methods([method], METHOD_OPTIONS)
+    unused = cli.unused_by_methods([method], METHOD_OPTIONS)
     unused |= {"gamma": None} if certified else {}
     if method == "wrm" and options["maximizer"] == "paper":
         unused |= {"steps": None, "tolerance": "for the maximizer paper, which takes all its steps"}
     if options["epochs"] == 1:
         unused["schedule"] = "with --epochs 1: it changes the rate after each epoch"
-    refuse_unused(context, unused | unused_by_source(data))
+    cli.refuse_unused(unused | cli.unused_by_source(data))
     if options["epsilon"] is not None:
         norm, own_files = options["norm"] or "inf", [] if model is None else [model]
         options["epsilon"] = read_epsilon(options["epsilon"], norm, data, options["standardize"], own_files)
@@ -133,32 +124,30 @@ def train(
         **options | ({"rho": 1.0} if suggested else {}),
     )
     loaded = load_data(draft)
-    refuse_unused(context, unused_by_data(loaded) | _unused_in_training(loaded, draft))
+    cli.refuse_unused(cli.unused_by_data(loaded) | _unused_in_training(loaded, draft))
     settings = replace(draft, model=default_model(loaded, certified) if model is None else model)
     if options["epochs"] is None:
         settings = replace(settings, epochs=default_epochs(len(loaded.train), settings.batch_size))
     if options["learning_rate"] is None:
         rate = defaults_for(settings.model, certified=certified).learning_rate
         settings = replace(settings, learning_rate=rate)
+    suggestion = None
     if suggested:
         suggestion = suggest_rho(loaded.train, build_cost(settings, loaded).unmasked, seed)
         settings = replace(settings, rho=suggestion.rho)
-        if leader:
-            messages.print(f"Neither --gamma nor --rho given: {suggestion.reason} ({loaded.units}).")
     path, existed = Path(), False
     if leader:
-        _show_columns(loaded)
-        built = build_from(settings.model, loaded, seed)
+        built, shape = build_from(settings.model, loaded, seed), tuple(loaded.train.inputs.shape[1:])
         decay_groups(built.network, decay_of_layers(settings.weight_decay))  # refuses layers that it has not
-        if certified:
-            training = build_certified_training(settings, loaded)
-            assert training is not None
-            shape, cost = tuple(loaded.train.inputs.shape[1:]), build_cost(settings, loaded)
-            # Refuses what cannot be proven.
-            training.theta(built.network, shape, inferred_criterion(loaded.train.targets), cost)
-        else:
-            line = prospects(built.network, tuple(loaded.train.inputs.shape[1:]))
-            messages.print(line, highlight=False, markup=False)
+        training = build_certified_training(settings, loaded)
+        if training is not None:  # refuses what cannot be proven
+            criterion = inferred_criterion(loaded.train.targets)
+            training.theta(built.network, shape, criterion, build_cost(settings, loaded))
+        if suggestion is not None:
+            messages.print(f"Neither --gamma nor --rho given: {suggestion.reason} ({loaded.units}).")
+        _show_columns(loaded)
+        if training is None:
+            messages.print(prospects(built.network, shape))
         existed = output is not None and output.exists()
         start = functools.partial(
             start_run, settings=settings, data=loaded, sources=built.sources, locking=not no_lock
@@ -169,7 +158,7 @@ def train(
     # One process makes the run, the others hear where.
     run = RunDirectory.open(fabric.broadcast(path))
     try:
-        carry_out(run, fabric, settings.model, logs=tensorboard, locking=not no_lock, as_json=as_json)
+        train_and_show(run, fabric, settings.model, logs=tensorboard, locking=not no_lock, as_json=as_json)
     except LockError:  # another process continues it
         raise
     except Exception as error:
@@ -216,14 +205,8 @@ def make_fabric() -> Fabric:
     return fabric
 
 
-def carry_out(
-    run: RunDirectory,
-    fabric: Fabric,
-    model: str | None,
-    *,
-    logs: Path | None,
-    locking: bool,
-    as_json: bool,
+def train_and_show(
+    run: RunDirectory, fabric: Fabric, model: str | None, *, logs: Path | None, locking: bool, as_json: bool
 ) -> None:
     """Train to the end under the lock of the run, and show the result."""
     from certus.runs import RunLock
@@ -234,21 +217,20 @@ def carry_out(
     if fabric.global_rank != 0:
         train_run(run, model=model, fabric=fabric)
         return
-    watchers = _tensorboard(logs, run.path)
+    loggers = _tensorboard(logs, run.path)
     try:
         with (
             RunLock(run.path, locking=locking),
             ProgressBar(messages) as bar,
             if_interrupted(lambda: _kept(run)),
         ):
-            train_run(run, model=model, callbacks=[bar, *watchers], fabric=fabric)
+            train_run(run, model=model, callbacks=[bar, *loggers], fabric=fabric)
     except WriteError as reason:
         if not (run.path / CHECKPOINT).exists():
             raise
         raise WriteError(f"{reason} {_kept(run)}") from None
-    result = run.result
-    assert result is not None
-    show_run(run, result, as_json)
+    assert run.result is not None
+    show_run(run, run.result, as_json)
 
 
 def _is_untouched(run: RunDirectory) -> bool:
@@ -277,12 +259,10 @@ def _kept(run: RunDirectory) -> str:
 
 def show_sources(sources: Sources | None) -> None:
     """Print the files of the user's code that the run is bound to."""
-    if sources is None:
-        return
-    left = "".join(f", {name}" for name in sources.uncovered)
-    messages.print(
-        f"The run is bound to {', '.join(sources.files)} by sha256, not to installed packages{left}."
-    )
+    if sources is not None:
+        left = "".join(f", {name}" for name in sources.uncovered)
+        files = ", ".join(sources.files)
+        messages.print(f"The run is bound to {files} by sha256, not to installed packages{left}.")
 
 
 def show_run(run: RunDirectory, result: dict[str, Any], as_json: bool) -> None:
@@ -296,59 +276,64 @@ def show_run(run: RunDirectory, result: dict[str, Any], as_json: bool) -> None:
         settings = asdict(read_settings(run))
         print_json({"run": str(run.path), "settings": settings, "history": history, "result": result})
         return
-    show_parts(epoch_parts(history))
-    if history:
-        share = history[-1]["converged"]
-        if share is not None and share < 0.5:
-            messages.print(
-                f"Only {share:.0%} of the inner problems converged: gamma is probably too small for the "
-                "curvature of the loss, where the worst case may be unbounded. A larger gamma or a smaller "
-                "rho may help."
-            )
+    print_parts(epoch_parts(history))
+    share = history[-1]["converged"] if history else None
+    if share is not None and share < 0.5:
+        messages.print(
+            f"Only {share:.0%} of the inner problems converged: gamma is probably too small for the "
+            "curvature of the loss, where the worst case may be unbounded. A larger gamma or a smaller "
+            "rho may help."
+        )
     words = [f"{name} {number(value)}" for name, value in result["test"].items()]
     console.print(f"On the unmoved test data: {', '.join(words)}.")
-    _show_classes(result)
-    level = result["level"]
-    if level is not None:
-        console.print(reached_words(level))
+    if "regression" in result:
+        regression = result["regression"]
+        explained = f", R² {number(regression['r2'])}" if "r2" in regression else ""
+        error = f"root mean squared error {number(regression['rmse'])}"
+        console.print(f"In units of the target: {error}{explained}.")
+    if "classes" in result:
+        _show_classes(result["classes"])
+    if result["level"] is not None:
+        console.print(reached_words(result["level"]))
     if "smoothed" in result:
         console.print(_smoothed_words(result["smoothed"]))
     if "proof" in result:
-        curvature, gamma = (at_most(result["proof"][name], 5) for name in ("curvature", "gamma"))
-        evidence = result["proof"]["evidence"]
+        proof = result["proof"]
+        curvature, gamma = (at_most(proof[name], 5) for name in ("curvature", "gamma"))
         console.print(
-            f"Certified training ({evidence}): at the final weights the curvature of the loss is at most "
-            f"{curvature} at every input, so that the inner problem is concave for every gamma above {gamma}."
+            f"Certified training ({proof['evidence']}): at the final weights the curvature of the loss is at "
+            f"most {curvature} at every input, so that the inner problem is concave for every gamma above "
+            f"{gamma}."
         )
-        if assumptions := result["proof"].get("assumptions"):
-            console.print(format_assumptions(tuple(assumptions)))
+        if proof.get("assumptions"):
+            console.print(format_assumptions(tuple(proof["assumptions"])))
     console.print(f"Run directory: {run.path}")
 
 
 def _smoothed_words(smoothed: dict[str, Any]) -> str:
     """Return a sentence about the concavity of the exact smoothed inner problem and about its points."""
-    sentence = f"Inner problem with noise of sigma {smoothed['sigma']:g} at gamma {smoothed['gamma']:.4g}: "
     if smoothed["threshold"] is None:
-        sentence += "the loss is unbounded, so concavity is not proven (it can be with --loss bounded)"
+        concavity = "the loss is unbounded, so concavity is not proven (it can be with --loss bounded)"
     else:
-        verb = "is" if smoothed["concave"] else "is not proven to be"
-        above = at_most(smoothed["threshold"], 5)
-        sentence += (
+        verb, above = (
+            "is" if smoothed["concave"] else "is not proven to be",
+            at_most(smoothed["threshold"], 5),
+        )
+        concavity = (
             f"averaged over all noise, it {verb} strongly concave (proven for every gamma above {above})"
         )
-    return f"{sentence}; the moved points themselves are {smoothed['points']}."
+    return (
+        f"Inner problem with noise of sigma {smoothed['sigma']:g} at gamma {smoothed['gamma']:.4g}: "
+        f"{concavity}; the moved points themselves are {smoothed['points']}."
+    )
 
 
 def require_tensorboard(folder: Path | None) -> None:
     """Raise unless TensorBoard is installed and the folder can be written to."""
     if folder is None:
         return
-    try:
-        import tensorboard  # noqa: F401  # only whether it is there
-    except ImportError:
-        raise UnsupportedError(
-            "--tensorboard needs tensorboard: pip install 'certus[tensorboard]'."
-        ) from None
+    if importlib.util.find_spec("tensorboard") is None:
+        raise UnsupportedError("--tensorboard needs tensorboard: pip install 'certus[tensorboard]'.")
     require_folder("--tensorboard", folder)
 
 
@@ -365,33 +350,23 @@ def _tensorboard(folder: Path | None, run: Path) -> list[Callback]:
     if folder is None:
         return []
     place = folder / run.resolve().name
-    different = not same_place(place, run)
-    require(different, "--tensorboard", "be another folder than that of the runs", folder)
+    rule = "be another folder than that of the runs"
+    require(not same_place(place, run), "--tensorboard", rule, folder)
     messages.print(f"TensorBoard: tensorboard --logdir {folder}")
     return [MetricsLogger(TensorBoardLogger(folder, name=place.name, version="", purge_step=1))]
 
 
-def _show_classes(result: dict[str, Any]) -> None:
-    """Print recall by class, balanced accuracy and the majority's share; RMSE and R² of a regression."""
-    if "regression" in result:
-        regression = result["regression"]
-        explained = f", R² {number(regression['r2'])}" if "r2" in regression else ""
-        console.print(
-            f"In units of the target: root mean squared error {number(regression['rmse'])}{explained}."
-        )
-    if "classes" not in result:
-        return
-    classes = result["classes"]
+def _show_classes(classes: dict[str, Any]) -> None:
+    """Print recall by class, balanced accuracy and the majority's share."""
     labels = classes["names"]
     if len(labels) <= _MOST_CLASSES:
-        table = make_table("true class", *labels, "recall")
-        for label, counts, recall in zip(labels, classes["confusion"], classes["recall"], strict=True):
-            table.add_row(label, *map(str, counts), number(recall, 3))
-        console.print(table)
+        columns = zip(labels, classes["confusion"], classes["recall"], strict=True)
+        rows = [(label, *map(str, counts), number(recall, 3)) for label, counts, recall in columns]
+        print_table(("true class", *labels, "recall"), rows)
         console.print("Counts of test samples: a row for each true class, a column for each predicted class.")
+    majority = f"{labels[classes['majority']]} would be right on {classes['majority_share']:.1%}"
     console.print(
-        f"Balanced accuracy {number(classes['balanced_accuracy'])}. Always predicting "
-        f"{labels[classes['majority']]} would be right on {classes['majority_share']:.1%} of the test "
+        f"Balanced accuracy {number(classes['balanced_accuracy'])}. Always predicting {majority} of the test "
         "samples."
     )
     if classes["never_predicted"]:
@@ -405,10 +380,11 @@ def _show_columns(data: SplitDataset) -> None:
     """Print how each column of a table is encoded."""
     if data.recipe is None:
         return
-    table = make_table("column", "kind", "missing", "distinct", "becomes", words=("kind", "becomes"))
+    rows = []
     for column in data.recipe.columns:
         kind = "–" if column.kind == "dropped" else column.kind
-        table.add_row(column.name, kind, str(column.missing), str(column.distinct), column.becomes)
-    messages.print(table)
+        rows.append((column.name, kind, str(column.missing), str(column.distinct), column.becomes))
+    heads = ("column", "kind", "missing", "distinct", "becomes")
+    print_table(heads, rows, words=("kind", "becomes"), to=messages)
     what = "a regression" if data.classes is None else f"{data.classes} classes"
     messages.print(f"Target: {data.recipe.target} ({what}).")

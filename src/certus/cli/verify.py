@@ -4,40 +4,20 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import click
-
-from certus.cli.options import (
-    PATH,
-    argument,
-    command,
-    json_option,
-    model_option,
-    option,
-    refuse_unused,
-    run_data_option,
-    unused_by_network,
-)
+from certus.cli import options as cli
 from certus.cli.output import console, messages, print_json
 from certus.errors import ArgumentError, ContradictionError, VerificationError, require
 from certus.storage.files import CorruptFileError
 from certus.storage.write import finish_transaction, pending_transaction
 
 
-@command("verify", panel="Prove")
-@argument("file", type=PATH)
-@option("--run", type=PATH, help="Run directory, if it is neither beside FILE nor at its old place.")
-@model_option
-@run_data_option
-@json_option
-@click.pass_context
-def verify(
-    context: click.Context,
-    file: Path,
-    run: Path | None,
-    model: str | None,
-    run_data: str | None,
-    as_json: bool,
-) -> None:
+@cli.command("verify")
+@cli.argument("file", type=cli.PATH)
+@cli.option("--run", type=cli.PATH, help="Run directory, if it is neither beside FILE nor at its old place.")
+@cli.model_option
+@cli.run_data_option
+@cli.json_option
+def verify(file: Path, run: Path | None, model: str | None, run_data: str | None, as_json: bool) -> None:
     """Recompute a certificate, and fail if a number differs.
 
     \b
@@ -48,10 +28,9 @@ def verify(
     verified. 1: a number differs, or an entry was changed. 2: nothing could be compared, because FILE is not
     a certificate, or because it or its run is missing. 3: certus itself failed.
     """
-    require(
-        not file.is_dir(), "FILE", f"be a file, such as {file / 'certificate.json'}", f"the folder {file}"
-    )
-    differences, remarks = _compare(context, file, run, model, run_data)
+    rule = f"be a file, such as {file / 'certificate.json'}"
+    require(not file.is_dir(), "FILE", rule, f"the folder {file}")
+    differences, remarks = _compare(file, run, model, run_data)
     for line in remarks:
         messages.print(f"{line}.")
     if as_json:
@@ -66,12 +45,10 @@ def verify(
 
 
 def _compare(
-    context: click.Context, file: Path, run: Path | None, model: str | None, run_data: str | None
+    file: Path, run: Path | None, model: str | None, run_data: str | None
 ) -> tuple[list[str], list[str]]:
     """Return the differences between the file and the recomputed certificate, and remarks."""
     from certus.cli.certify import compute, compute_smoothed
-    from certus.runs.directory import RunDirectory
-    from certus.runs.loaded_run import open_run
     from certus.runs.verification import SmoothedStatement, Statement, certified_folder, is_smoothed
 
     if pending_transaction(file.parent).is_dir():
@@ -82,9 +59,7 @@ def _compare(
         return [str(reason)], []
     if run is None:
         run = certified_folder(file, stated.run, stated.content["about"]["digests"]["weights"])
-    opened = RunDirectory.open(run, data=run_data)
-    refuse_unused(context, unused_by_network(opened))
-    trained = open_run(opened, model=model)
+    trained = cli.TypedRun(run, model, run_data).load()
     if other := stated.other_problem(trained):
         return other, []
     try:

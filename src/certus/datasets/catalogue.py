@@ -139,7 +139,7 @@ def _file(spec: str, path: str) -> Path:
         return Path(path).expanduser()
     except RuntimeError:  # of ~user
         named = spec.replace(":~", ":./~", 1)
-        rule = f"be a path of a user that there is, or {named} where a name begins with ~"
+        rule = f"be a path of an existing user, or {named} if a name begins with ~"
         raise ArgumentError(f"`spec` must {rule}; got {spec!r}.") from None
 
 

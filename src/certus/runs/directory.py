@@ -163,7 +163,7 @@ class Owner:
 
 
 RUN = Owner("a run", frozenset({*INITIAL_FILES, CHECKPOINT, METRICS, LOCK}))
-CERTIFICATE_FOLDER, OWN_LABELS_FOLDER = "certificate", "certificate-predicted"
+CERTIFICATE_FOLDER, OWN_LABELS_FOLDER = "certificate", "certificate-own-labels"
 """Folders in a run: certificates of the labels of its data, and of the network's own predictions."""
 CERTIFICATES = ("certificate.json", "smoothing.json")
 """Either may be there without the other: the second is by noise."""

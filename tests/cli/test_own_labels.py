@@ -14,7 +14,7 @@ from tests.certificates.small_run import certify_small, make_run
 from tests.cli.test_cli import certus, refused
 
 QUICK = ("--local-radii", "0", "--gamma-rounds", "0", "--attack-steps", "2")
-GIVEN, OWN = "run/certificate/certificate.json", "run/certificate-predicted/certificate.json"
+GIVEN, OWN = "run/certificate/certificate.json", "run/certificate-own-labels/certificate.json"
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +58,7 @@ def test_each_is_verified_as_what_it_is(place: Path) -> None:
 def test_no_folder_holds_both(place: Path) -> None:
     ask = ("certify", "run", "--rho", "0.01", *QUICK)
     refused(certus(*ask, "--own-labels", "-o", "run/certificate", folder=place), "`--output` must be another")
-    refused(certus(*ask, "-o", "run/certificate-predicted", folder=place), "`--output` must be another")
+    refused(certus(*ask, "-o", "run/certificate-own-labels", folder=place), "`--output` must be another")
 
 
 def test_the_report_shows_them_apart(place: Path) -> None:
