@@ -9,8 +9,7 @@ from typing import Any
 
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-from certus.cli.output import console, messages, print_json, require_folder
-from certus.cli.streams import if_interrupted
+from certus.cli.output import console, if_interrupted, messages, print_json, require_folder
 from certus.display.text import make_table
 from certus.errors import require
 from certus.storage.files import CorruptFileError

@@ -20,9 +20,9 @@ def exit_with(command: Callable[[], object]) -> NoReturn:
         130: interrupted.
     """
     try:
-        from certus.cli.streams import Interruption, speak_plainly
+        from certus.cli.output import Interruption, prepare_streams
 
-        speak_plainly()
+        prepare_streams()
         try:
             command()
         except Interruption as reason:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 from dataclasses import dataclass
 
-from certus.errors import ArgumentError, require
+from certus.errors import require
 
 MISSING_WAYS = ("median", "refuse")
 SPLIT_WAYS = ("random", "stratified", "group", "time")
@@ -17,14 +17,14 @@ class TableOptions:
 
     Attributes:
         target: the column to predict; the last one by default.
-        drop, categorical: columns to leave out, and columns of numbers that are categories; names separated
-            by commas, quoted where they hold one.
-        missing: "median" puts the training median for a missing number, and says so in a column of its own;
-            "refuse" refuses the table.
+        drop, categorical: columns to leave out, and numeric columns that are categories; names separated by
+            commas, quoted where they contain one.
+        missing: "median" fills in the training median of a number and adds an indicator column; "refuse"
+            refuses the table.
         encoding, separator: of a CSV file.
         split: "random"; "stratified" by label; "group": equal values of ``split_by`` stay together; "time":
-            later values of it calibrate, the last ones test. By default what ``split_by`` asks for: time for
-            a date, group for others.
+            its later values calibrate, the last ones test. By default "time" if ``split_by`` is a date,
+            "group" if it is another column, "random" without it.
     """
 
     target: str | None = None
@@ -37,29 +37,21 @@ class TableOptions:
     split_by: str | None = None
 
     def __post_init__(self) -> None:
-        require(
-            self.missing in MISSING_WAYS,
-            "missing",
-            f"be one of {', '.join(MISSING_WAYS)}",
-            repr(self.missing),
-        )
-        legal = self.split is None or self.split in SPLIT_WAYS
-        require(legal, "split", f"be one of {', '.join(SPLIT_WAYS)}", repr(self.split))
-        needs = self.split in ("group", "time")
-        require(
-            not needs or self.split_by is not None, "split_by", f"be given to split by {self.split}", None
-        )
-        idle = self.split in ("random", "stratified") and self.split_by is not None
-        require(not idle, "split_by", f"be left out where the split is {self.split}", repr(self.split_by))
+        for name, legal in (("missing", MISSING_WAYS), ("split", (None, *SPLIT_WAYS))):
+            value = getattr(self, name)
+            require(value in legal, name, f"be one of {', '.join(filter(None, legal))}", repr(value))
+        if self.split in ("group", "time"):
+            require(self.split_by is not None, "split_by", f"be given to split by {self.split}", None)
+        elif self.split is not None:
+            rule = f"be left out where the split is {self.split}"
+            require(self.split_by is None, "split_by", rule, repr(self.split_by))
         single = len(self.separator) == 1 and self.separator not in '"\r\n'
         require(single, "separator", r"be one character, such as ; or a tab", repr(self.separator))
         try:
             "a".encode(self.encoding)  # a lookup would also find codecs that are not for text, such as rot13
         except (LookupError, ValueError):
-            raise ArgumentError(
-                "`encoding` must be a text encoding that Python knows, such as latin-1; "
-                f"got {self.encoding!r}."
-            ) from None
+            rule = "be a text encoding that Python knows, such as latin-1"
+            require(False, "encoding", rule, repr(self.encoding))
 
     @property
     def dropped(self) -> tuple[str, ...]:

@@ -65,7 +65,7 @@ def test_three_at_once(same: bool, place: Path) -> None:
     asked = [0.01] * 3 if same else [0.01, 0.02, 0.03]
     folder = place / "run/certificate"
     held = [
-        Held(certify(rho), place / f"{index}.log", BeforeCalling("certus.cli.certify:file_transaction"))
+        Held(certify(rho), place / f"{index}.log", BeforeCalling("certus.storage.write:file_transaction"))
         for index, rho in enumerate(asked)
     ]
     assert len(list((folder / "unfinished").iterdir())) == (3 if same else 9)

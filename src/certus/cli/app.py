@@ -22,13 +22,13 @@ from certus.cli.distance import distance
 from certus.cli.export import export
 from certus.cli.import_weights import import_weights
 from certus.cli.options import Group
+from certus.cli.output import NOTHING_KEPT, Interruption, prepare_streams
 from certus.cli.predict import predict
 from certus.cli.report import report
 from certus.cli.resume import resume
 from certus.cli.runs import runs
 from certus.cli.sensitivity import sensitivity
 from certus.cli.smoothness import smoothness
-from certus.cli.streams import NOTHING_KEPT, Interruption, outlive_readers, speak_plainly
 from certus.cli.train import train
 from certus.cli.verify import verify
 from certus.errors import CertusError, FailedCheckError, truncate_message
@@ -55,18 +55,8 @@ app.add_panel("Data", data, distance)
 
 
 def main() -> NoReturn:
-    """Run the command line.
-
-    Exit codes:
-        0: success; every check holds.
-        1: a check failed: ``certus verify``, or a bound above ``--fail-above``.
-        2: refused, with one line on stderr: arguments, files, or the user's own code.
-        3: certus itself failed, or memory did not suffice; one line on stderr, and a traceback with
-            ``CERTUS_DEBUG=1``.
-        130: interrupted, with one line that says what is kept and how to resume.
-    """
-    outlive_readers()
-    speak_plainly()
+    """Run the command line; its help lists the exit codes."""
+    prepare_streams()
     try:
         code = app(prog_name="certus", standalone_mode=False)
     except FailedCheckError as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -12,34 +13,19 @@ import torch
 
 from certus._names import NORMS
 from certus._progress import counting_bar
-from certus.attacks.evaluation import (
-    ATTACK_OPTIONS,
-    WORST,
-    Evaluation,
-    Trial,
-    as_row,
-    fair_epsilon,
-    sweep,
-    typical_length,
-)
-from certus.cli.options import AttackOptions, unused_by_methods
-from certus.cli.output import (
-    console,
-    messages,
-    print_json,
-    print_table,
-    require_file,
-    require_picture,
-    same_place,
-)
-from certus.cli.table_files import as_csv, as_latex, flat_rows
-from certus.costs import Cost
+from certus.attacks import evaluation
+from certus.attacks.evaluation import ATTACK_OPTIONS, WORST, Evaluation, Trial
+from certus.attacks.minimum_norm import largest_penalty, minimum_norm_attack
+from certus.cli import output as out
+from certus.cli.options import AttackOptions, refuse_unused, unused_by_data, unused_by_methods
+from certus.cli.output import console, messages
+from certus.costs.masked import masked_to
 from certus.data import Samples, Subset
 from certus.display.canvas import save_figure
 from certus.display.figures import Curve, Panel, sweep_figure
 from certus.display.text import number
 from certus.domains import Domain, Unbounded
-from certus.errors import ArgumentError, require
+from certus.errors import ArgumentError, require, require_count
 from certus.evidence import Evidence
 from certus.runs.directory import RunDirectory
 from certus.runs.factory import own_model, read_settings
@@ -52,8 +38,8 @@ def read_epsilon(text: str, norm: str, data: str, standardize: bool, models: Seq
     """Return ε from a number, or from how far the WRM of a run moves its training data (eqn:fgm-fair).
 
     Args:
-        data, standardize: what will be moved; a budget of other data would be in other units.
-        models: among them the FILE.py:FACTORY of the run, if it has one.
+        data, standardize: of the samples to move; a budget of other data would be in other units.
+        models: candidates for the FILE.py:FACTORY of the run.
     """
     if not text.startswith("from:"):
         try:
@@ -74,7 +60,7 @@ def read_epsilon(text: str, norm: str, data: str, standardize: bool, models: Seq
         trained = open_run(run, model=own_model(run, models))
         count = len(trained.data.train)
         messages.print(f"Measuring how far {trained.run.path} moves its {count} training samples.")
-        epsilon = fair_epsilon(trained.wrm, trained.loss, trained.data.train, NORMS[norm])
+        epsilon = evaluation.fair_epsilon(trained.wrm, trained.loss, trained.data.train, NORMS[norm])
     messages.print(
         f"epsilon = {epsilon:.4g} in the norm {norm}: the root mean square distance by which that run's wrm "
         "moves its training data (estimated)."
@@ -82,51 +68,57 @@ def read_epsilon(text: str, norm: str, data: str, standardize: bool, models: Seq
     return epsilon
 
 
-def check_places(options: AttackOptions) -> None:
-    """Raise ``ArgumentError`` for a file that could not be written at the end."""
+def check_options(options: AttackOptions, *, nearest: bool = False) -> None:
+    """Raise ``ArgumentError`` for options without effect, and for files that could not be written."""
     output, plot = options.output, options.plot
     if output is not None:
-        require_file("--output", output)
+        out.require_file("--output", output)
     if plot is not None:
-        require_picture("--plot", plot)
-        apart = output is None or not same_place(output, plot)
+        out.require_picture("--plot", plot)
+        apart = output is None or not out.same_place(output, plot)
         require(apart, "--plot", "be another file than --output", plot)
-
-
-def unused_in_attacks(options: AttackOptions) -> dict[str, str | None]:
-    """Return the options that none of the chosen attacks takes."""
-    chosen = _chosen(options)
-    unused = unused_by_methods(chosen, ATTACK_OPTIONS | {"relative": ATTACK_OPTIONS["epsilon"]})
+    if nearest:
+        allowed = options.attacks in ((), ("wrm",))
+        require(allowed, "attack", "be left out with --nearest, or be wrm", ", ".join(options.attacks))
+        rule = "with --nearest, which looks at any distance"
+        refuse_unused(dict.fromkeys(("epsilon", "gamma", "plot", "relative", "step_size"), rule))
+        if options.attacks:
+            rule = "with --nearest --attack wrm, which looks for the largest gamma"
+            refuse_unused(dict.fromkeys(("norm", "steps", "restarts"), rule))
+        as_rows = output is not None and output.suffix.lower() in (".tex", ".csv")
+        require(not as_rows, "--output", "be a JSON file with --nearest, which has no rows", output)
+        return
+    unused = unused_by_methods(options.chosen, ATTACK_OPTIONS | {"relative": ATTACK_OPTIONS["epsilon"]})
     if not options.epsilon:
         unused.setdefault("relative", "without --epsilon: the default is in units of the inputs")
-    if options.epsilon and all(text.startswith("from:") for text in options.epsilon):
+    elif all(text.startswith("from:") for text in options.epsilon):
         unused["relative"] = "where epsilon comes from a run, in units of the inputs"
-    if "pgd" not in chosen and options.samples is None:
-        unused["seed"] = f"for {', '.join(chosen)} without --samples: nothing is random"
-    return unused
+    if "pgd" not in options.chosen and options.samples is None:
+        unused["seed"] = f"for {', '.join(options.chosen)} without --samples: nothing is random"
+    refuse_unused(unused)
 
 
-def _chosen(options: AttackOptions) -> list[str]:
-    return list(dict.fromkeys(options.attacks or ["pgd"]))
-
-
-def choose_samples(trained: LoadedRun, options: AttackOptions) -> Subset:
-    """Return a simple random subset of the test data: intervals assume independent samples."""
-    count, name = options.samples, f"{trained.data.name}@test"
+def _choose_samples(trained: LoadedRun, options: AttackOptions) -> tuple[Subset, dict[str, Any]]:
+    """Return a simple random subset of the test data, as intervals assume, and its description as JSON."""
+    count, data = options.samples, trained.data
     require(count is None or count >= 2, "samples", "be at least 2, for intervals", count)
-    return Subset.of(trained.data.test, name, count, seed=options.seed, stratify=False)
+    refuse_unused(unused_by_data(data))
+    samples = Subset.of(data.test, f"{data.name}@test", count, seed=options.seed, stratify=False)
+    about = {"data": data.name, "units": data.units, "samples": len(samples.data), "chosen": samples.words}
+    about |= {"domain": serialize(data.domain), "seed": options.seed, "evidence": Evidence.ATTAINED}
+    return samples, about
 
 
-def make_trials(trained: LoadedRun, options: AttackOptions, *, models: Sequence[str]) -> list[Trial]:
+def _make_trials(trained: LoadedRun, options: AttackOptions, models: Sequence[str]) -> list[Trial]:
     """Return every attack at every strength that it takes."""
-    chosen, norm, message = _chosen(options), options.norm or "inf", ""
+    chosen, norm, message = options.chosen, options.norm or "inf", ""
     require(bool(options.gamma) or "wrm" not in chosen, "gamma", "be given for wrm", "none")
     budgets, settings = [], trained.settings
-    unit = typical_length(trained.data.train, NORMS[norm]) if options.relative else 1.0
+    unit = evaluation.typical_length(trained.data.train, NORMS[norm]) if options.relative else 1.0
     for text in options.epsilon:
         epsilon = read_epsilon(text, norm, settings.data, settings.standardize, models)
         budgets.append(epsilon if text.startswith("from:") else epsilon * unit)
-    if not options.epsilon and any(name in ATTACK_OPTIONS["epsilon"] for name in chosen):
+    if not options.epsilon and set(chosen) & set(ATTACK_OPTIONS["epsilon"]):
         norm, epsilon, message = _default_budget(trained, options.norm)
         budgets = [epsilon]
     trials = []
@@ -135,26 +127,20 @@ def make_trials(trained: LoadedRun, options: AttackOptions, *, models: Sequence[
             penalties = sorted(set(options.gamma), reverse=True)
             trials += [Trial(name, None, None, gamma=value, clipped=options.clip) for value in penalties]
             continue
-        keywords: dict[str, Any] = {"steps": 1} if name == "fgsm" else {"step_size": options.step_size}
-        if name != "fgsm" and options.steps is not None:
-            keywords["steps"] = options.steps
-        if name == "pgd" and options.restarts is not None:
-            keywords["restarts"] = options.restarts
-        trials += [
-            Trial(name, NORMS[norm], value, **keywords, clipped=options.clip)
-            for value in sorted(set(budgets))
-        ]
+        keywords: dict[str, Any] = {"steps": 1} if name == "fgsm" else {}
+        for option in ("steps", "step_size", "restarts"):
+            value = getattr(options, option)
+            if value is not None and name in ATTACK_OPTIONS[option]:
+                keywords[option] = value
+        strengths = sorted(set(budgets))
+        trials += [Trial(name, NORMS[norm], value, **keywords, clipped=options.clip) for value in strengths]
     if message:
         messages.print(message)
     return trials
 
 
 def _default_budget(trained: LoadedRun, typed_norm: str | None) -> tuple[str, float, str]:
-    """Return norm and ε that the run was trained for, and a message about them.
-
-    They are its ε, or √ρ in the norm of its cost; in other norms, as far as its wrm moves. Raises
-    ``ArgumentError`` for a run that has neither.
-    """
+    """Return norm and ε of the run's training, with a message: its ε, else √ρ, else how far its wrm moves."""
     settings, run, rho = trained.settings, trained.run, training_rho(trained.run)
     ball = trained.cost.attack_ball(trained.domain)
     own_norm = settings.norm or next((text for text, p in NORMS.items() if ball.own and p == ball.p), "2")
@@ -166,96 +152,132 @@ def _default_budget(trained: LoadedRun, typed_norm: str | None) -> tuple[str, fl
     else:
         rule = f"be given for {run.path}, which has none of its own in the norm {norm}"
         require(trained.gamma is not None, "--epsilon", rule, "none")
-        epsilon = fair_epsilon(trained.wrm, trained.loss, trained.data.train, NORMS[norm])
+        epsilon = evaluation.fair_epsilon(trained.wrm, trained.loss, trained.data.train, NORMS[norm])
         origin = "the root mean square move of its training data by its wrm (estimated)"
     words = f"each sample moves by at most epsilon = {epsilon:.4g} in the norm {norm}, by default: {origin}."
     return norm, epsilon, f"No --epsilon given: {words}"
 
 
-def run_attacks(
-    trained: LoadedRun, data: Samples, trials: list[Trial], seed: int
-) -> list[tuple[Trial, Evaluation]]:
-    with counting_bar(messages, f"attacking {trained.run.path}", len(data) * len(trials)) as advance:
-        return sweep(
-            trained.loss,
-            data,
-            trials,
-            domain=trained.data.domain,
-            cost=trained.cost,
-            seed=seed,
-            progress=advance,
-        )
-
-
-def show_results(
-    options: AttackOptions,
-    outcomes: dict[str, list[tuple[Trial, Evaluation]]],
-    content: dict[str, Any],
-    samples: Subset,
-    domain: Domain,
-    last: str,
-    *,
-    as_json: bool,
+def attack_runs(
+    runs: Sequence[LoadedRun], options: AttackOptions, models: Sequence[str], *, as_json: bool
 ) -> None:
-    """Write, draw and print the results of attacks.
+    """Attack runs on the same samples; write, draw and print the results.
 
-    Args:
-        outcomes: run → its trials; content: the JSON of all of them, with its ``rows``.
-        last: the end of the text under the table.
+    Every model meets the same adversary: wrm as an attack pays the cost of the first run.
     """
-    rows = content["rows"]
+    first, single, seed = runs[0], len(runs) == 1, options.seed
+    samples, content = _choose_samples(first, options)
+    data, domain, trials = samples.data, first.data.domain, _make_trials(first, options, models)
+    outcomes: dict[str, list[tuple[Trial, Evaluation]]] = {}
+    rows = []
+    for trained in runs:
+        name = str(trained.run.path)
+        with counting_bar(messages, f"attacking {name}", len(data) * len(trials)) as advance:
+            outcomes[name] = evaluation.sweep(
+                trained.loss, data, trials, domain=domain, cost=first.cost, seed=seed, progress=advance
+            )
+        for (trial, outcome), (_, base) in zip(outcomes[name], outcomes[str(first.run.path)], strict=True):
+            cost = serialize(first.cost) if trial.attack == "wrm" else None
+            row = evaluation.as_row(trial, outcome) | {"cost": cost}
+            if not single:
+                paired = evaluation.paired_differences(outcome, base)
+                difference = None if trained is first else asdict(paired)
+                row = {"run": name, **row, "minus_first": difference}
+            rows.append(row)
+    content = ({"run": str(first.run.path)} if single else {}) | content | {"rows": rows}
     caption = f"{samples.words}; {_common_settings(rows, domain)}"
     try:
-        save_result(options.output, content)
+        _save(options.output, content)
         if options.plot is not None:
-            _draw(outcomes, options.plot, f"{caption}; 95% intervals", content["units"])
+            _draw(outcomes, options.plot, f"{caption}; 95% intervals", first.data.units)
     finally:  # shown even if it cannot be written
         if as_json:
-            print_json(content)
+            out.print_json(content)
         else:
             _print_columns(_columns(rows))
-            others = [row for row in rows if row.get("minus_first") is not None]
-            if others:
+            last = "Attained: the attack found such points, so the worst case is at least this bad."
+            if not single:
+                others = [row for row in rows if row["minus_first"] is not None]
                 _print_columns(_distinguishing(rows, others) | _differences(others))
-            console.print(f"{caption}. {last}{frozen_words(samples.data)}")
+                last = f"Attained. Differences are to {first.run.path}, paired sample by sample."
+            console.print(f"{caption}. {last}{_frozen_words(data)}")
 
 
-def save_result(output: Path | None, content: dict[str, Any]) -> None:
+def attack_nearest(trained: LoadedRun, options: AttackOptions, *, as_json: bool) -> None:
+    """Search for the nearest errors, or for the largest γ at which wrm errs, and print their quantiles."""
+    samples, about = _choose_samples(trained, options)
+    data, norm, by_penalty = samples.data, options.norm or "inf", options.attacks == ("wrm",)
+    settings: dict[str, Any] = {"steps": 20, "restarts": 1}
+    settings |= {name: getattr(options, name) for name in settings if getattr(options, name) is not None}
+    for name, count in settings.items():
+        require_count(f"--{name}", count)
+    free = None if data.encoding is None else data.encoding.attackable
+    domain = trained.data.domain if options.clip else Unbounded()
+    # Columns that attacks leave alone cost infinitely much.
+    cost = trained.cost if free is None or not by_penalty else masked_to(trained.cost, free)
+    if cost is None:
+        raise ArgumentError(f"`run` must have a number without gaps to move; got {trained.data.name}.")
+    penalties, distances = [], []
+    with counting_bar(messages, f"attacking {trained.run.path}", len(data)) as advance:
+        for start in range(0, len(data), 256):
+            batch = data[start : start + 256]
+            problem = trained.loss, batch.inputs, batch.targets
+            if by_penalty:
+                penalty = largest_penalty(*problem, cost=cost, domain=domain)
+                penalties += penalty.gamma.double().tolist()
+                distances += penalty.distance.double().tolist()
+            else:
+                error = minimum_norm_attack(
+                    *problem, norm=NORMS[norm], domain=domain, seed=options.seed, free=free, **settings
+                )
+                distances += error.distance.double().tolist()
+            advance(len(batch))
+    content = {"run": str(trained.run.path)} | about
+    columns = {"nearest error within": sorted(distances)}
+    where = _clipping(options.clip, trained.data.domain)
+    if by_penalty:
+        content |= {"clipped": options.clip, "gammas": _finite(penalties)}  # None: wrong without a move
+        columns = {"an error at gamma of at least": sorted(penalties, reverse=True)} | columns
+        caption = f"{trained.cost}, {where}. Attained: wrm made an error of these samples at this gamma; "
+        caption += "it may be possible at a larger one."
+    else:
+        content |= {"norm": norm, "clipped": options.clip, **settings}
+        caption = f"norm {norm}, {where}. Attained: an error was found at these distances; the nearest error "
+        caption += "may be closer."
+    content["distances"] = _finite(distances)  # None: no error was found
+    try:
+        _save(options.output, content)
+    finally:  # shown even if it cannot be written
+        if as_json:
+            out.print_json(content)
+        else:
+            percents = (5, 25, 50, 75, 95)
+            cells = {"share of samples": [f"{percent}%" for percent in percents]}
+            for name, values in columns.items():  # ranks are rounded up
+                cells[name] = [number(values[-(-percent * len(data) // 100) - 1]) for percent in percents]
+            _print_columns(cells)
+            console.print(f"{samples.words}; {caption}{_frozen_words(data)}")
+
+
+def _finite(values: list[float]) -> list[float | None]:
+    return [value if value < math.inf else None for value in values]
+
+
+def _save(output: Path | None, content: dict[str, Any]) -> None:
     """Write the rows as LaTeX or CSV, or all of it as JSON, by the suffix of the file, if one was named."""
     if output is None:
         return
     output.parent.mkdir(parents=True, exist_ok=True)
-    suffix = output.suffix.lower()
+    suffix, rows = output.suffix.lower(), content.get("rows", [])
     if suffix == ".tex":
-        write_atomically(output, as_latex(_columns(content["rows"]) | _differences(content["rows"])).encode())
+        write_atomically(output, out.as_latex(_columns(rows) | _differences(rows)).encode())
     elif suffix == ".csv":
-        write_atomically(output, as_csv(flat_rows(content["rows"])).encode())
+        write_atomically(output, out.as_csv(out.flat_rows(rows)).encode())
     else:
         write_json(output, content)
 
 
-def make_rows(outcomes: list[tuple[Trial, Evaluation]], cost: Cost) -> list[dict[str, Any]]:
-    """Return one row for each trial, with the cost that wrm pays."""
-    return [
-        {**as_row(trial, outcome), "cost": serialize(cost) if trial.attack == "wrm" else None}
-        for trial, outcome in outcomes
-    ]
-
-
-def describe(trained: LoadedRun, samples: Subset, seed: int) -> dict[str, Any]:
-    """Return the content that all rows of a file share."""
-    return {
-        "data": trained.data.name,
-        "units": trained.data.units,
-        "samples": len(samples.data),
-        "chosen": samples.words,
-        "domain": serialize(trained.data.domain),
-        "seed": seed,
-        "evidence": Evidence.ATTAINED,
-    }
-
-
-def frozen_words(data: Samples) -> str:
+def _frozen_words(data: Samples) -> str:
     """Return a sentence about the columns of a table that attacks leave alone; empty if there are none."""
     if data.encoding is None or data.encoding.plain:
         return ""
@@ -290,16 +312,13 @@ def _distinguishing(
     rows: list[dict[str, Any]], selected: list[dict[str, Any]] | None = None
 ) -> dict[str, list[str]]:
     """Return the columns in which the rows differ, for all or for selected rows."""
-    columns = {
-        name: [number(row[name]) for row in selected or rows]
-        for name in ("attack", "norm", "epsilon", "gamma")
-        if len({row[name] for row in rows}) > 1
-    }
-    return ({"run": [row["run"] for row in selected or rows]} if "run" in rows[0] else {}) | columns
+    names = [name for name in ("attack", "norm", "epsilon", "gamma") if len({row[name] for row in rows}) > 1]
+    names = ["run", *names] if "run" in rows[0] else names
+    return {name: [number(row[name]) for row in selected or rows] for name in names}
 
 
 def _print_columns(columns: dict[str, list[str]]) -> None:
-    print_table(list(columns), zip(*columns.values(), strict=True))
+    console.print(out.table_of(list(columns), zip(*columns.values(), strict=True)))
 
 
 def _draw(results: dict[str, list[tuple[Trial, Evaluation]]], path: Path, title: str, units: str) -> None:
@@ -345,10 +364,10 @@ def _common_settings(rows: list[dict[str, Any]], domain: Domain) -> str:
             parts.append(f"{name.replace('_', ' ')} {number(*values)}")
     costs = [row["cost"]["type"] for row in rows if row["cost"] is not None]
     parts += [f"cost {costs[0]}"] if costs else []
-    return ", ".join([*parts, clipping(rows[0]["clipped"], domain)])
+    return ", ".join([*parts, _clipping(rows[0]["clipped"], domain)])
 
 
-def clipping(clipped: bool, domain: Domain) -> str:
+def _clipping(clipped: bool, domain: Domain) -> str:
     """Return words about the set that perturbed inputs were kept in."""
     if not clipped:
         return "not clipped"
@@ -357,11 +376,7 @@ def clipping(clipped: bool, domain: Domain) -> str:
 
 
 def open_comparable(runs: Sequence[Path], models: Sequence[str], run_data: str | None) -> list[LoadedRun]:
-    """Open runs that have the same test samples, scaled alike.
-
-    Raises:
-        ArgumentError: for a run that is named twice, for different samples, or for a model file of no run.
-    """
+    """Open runs that have the same test samples, scaled alike; raise ``ArgumentError`` for others."""
     names = ", ".join(map(str, runs))
     different = len({os.path.realpath(path) for path in runs}) == len(runs)
     require(different, "runs", "be named once each", names)

@@ -8,43 +8,23 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from certus import errors
 from certus._format import at_most
 from certus._progress import progress_bar
 from certus.cli import options as cli
-from certus.cli.output import console, messages, print_json, print_parts, require_folder, same_place
-from certus.cli.streams import NOTHING_KEPT, if_interrupted
-from certus.errors import (
-    ArgumentError,
-    ContradictionError,
-    FailedCheckError,
-    UnreadableModelError,
-    UnsupportedError,
-    require,
-)
+from certus.cli import output as out
+from certus.cli.output import console, messages
+from certus.errors import require
 from certus.runs.settings import CLASS_WEIGHTS
-from certus.storage.write import (
-    WriteError,
-    file_transaction,
-    finish_transaction,
-    remove_files,
-    write_atomically,
-    write_json,
-)
+from certus.storage import write
 
 if TYPE_CHECKING:
     from certus.certificates.cache import DualValueCache, TensorCache
     from certus.certificates.certificate import Certificate
-    from certus.datasets import SplitDataset
     from certus.runs.certification import CertifySettings, SmoothingSettings
-    from certus.runs.directory import RunDirectory
     from certus.runs.loaded_run import LoadedRun
     from certus.smoothing.certificate import SmoothedCertificate
     from certus.smoothing.sampling import PredictionCache
-
-_UNUSED_WITH_SMOOTHING = (
-    *("epsilon", "inequality", "own_labels", "gammas"),
-    *("local_radii", "gamma_rounds", "unbounded", "class_weights"),
-)
 
 
 @cli.command("certify")
@@ -63,9 +43,7 @@ _UNUSED_WITH_SMOOTHING = (
     help="Certify the accuracy if each sample moves by at most this, in the cost's norm; may be repeated.",
 )
 @cli.option(
-    "--data",
-    show_default="the run's own",
-    help="Data set to certify on, as for certus train; it is scaled as the run's own.",
+    "--data", show_default="the run's own", help="Data set, as for certus train; scaled as the run's own."
 )
 @cli.option(
     "--split",
@@ -76,13 +54,9 @@ _UNUSED_WITH_SMOOTHING = (
 @cli.option(
     "--seed",
     default=0,
-    help="Seed of the drawn samples and of the order of the population bound. Fix it before you see results.",
+    help="Seed of the samples and of the population bound. Fix it before you see results.",
 )
-@cli.option(
-    "--own-labels",
-    is_flag=True,
-    help="Take the network's own predictions as labels, to certify that they do not change.",
-)
+@cli.option("--own-labels", is_flag=True, help="Certify that the network's own predictions do not change.")
 @cli.option("--label-cost", type=float, help="Cost at which a label may change.")
 @cli.option(
     "--class-weights",
@@ -90,11 +64,7 @@ _UNUSED_WITH_SMOOTHING = (
     show_default="as in training",
     help="Weights of the classes in the loss: equal, or balanced by their frequency.",
 )
-@cli.option(
-    "--unbounded",
-    is_flag=True,
-    help="Let inputs move outside the domain of the run's data, such as [0, 1].",
-)
+@cli.option("--unbounded", is_flag=True, help="Let inputs leave the domain of the data, such as [0, 1].")
 @cli.panel("Bounds")
 @cli.option(
     "--confidence",
@@ -118,33 +88,15 @@ _UNUSED_WITH_SMOOTHING = (
     help="Value of the dual variable gamma; may be repeated.",
 )
 @cli.option(
-    "--local-radii",
-    default=6,
-    help="Number of radii around each sample at which the network is bounded locally; 0 is fastest.",
+    "--local-radii", default=6, help="Number of radii of the local bounds around each sample; 0 is fastest."
 )
-@cli.option(
-    "--gamma-rounds",
-    default=1,
-    help="Number of rounds in which the values of gamma are refined.",
-)
-@cli.option(
-    "--attack-steps",
-    default=10,
-    help="Gradient steps of the attacks that raise the lower bounds; 0 for none.",
-)
+@cli.option("--gamma-rounds", default=1, help="Number of rounds in which the values of gamma are refined.")
+@cli.option("--attack-steps", default=10, help="Gradient steps of attacks for the lower bounds; 0 for none.")
 @cli.panel("Randomised smoothing")
-@cli.option(
-    "--smoothing",
-    type=float,
-    help="Certify the network under Gaussian noise of this standard deviation on its inputs.",
-)
+@cli.option("--smoothing", type=float, help="Certify under Gaussian input noise of this standard deviation.")
 @cli.option("--draws", default=100, help="Number of noisy copies of each sample.")
 @cli.option("--votes", default=100, help="Number of draws in a deployed prediction.")
-@cli.option(
-    "--abstain",
-    default=0.001,
-    help="Significance level at which a deployed prediction abstains.",
-)
+@cli.option("--abstain", default=0.001, help="Significance level at which a deployed prediction abstains.")
 @cli.panel("Run and output")
 @cli.option(
     "--fail-above",
@@ -165,9 +117,6 @@ _UNUSED_WITH_SMOOTHING = (
 def certify(
     run: cli.TypedRun,
     smoothing: float | None,
-    draws: int,
-    votes: int,
-    abstain: float,
     fail_above: float | None,
     output: Path | None,
     no_lock: bool,
@@ -191,54 +140,60 @@ def certify(
     on rules of your own, which are named. An interrupted command continues when it is given again.
     """
     from certus.domains import Unbounded
+    from certus.runs import directory
     from certus.runs.certification import CertifySettings, SmoothingSettings, certified_source
-    from certus.runs.directory import (
-        CERTIFICATE,
-        CERTIFICATE_FOLDER,
-        OWN_LABELS_FOLDER,
-        owner_of,
-        require_owned_folder,
-    )
     from certus.runs.factory import read_settings
+    from certus.runs.loaded_run import training_rho
 
+    votes = [options.pop(name) for name in ("draws", "votes", "abstain")]
     if smoothing is not None and options["confidence"] is None:
         options["confidence"] = 0.95
     own_labels, opened, message = options["own_labels"], run.open(), ""
-    folder = output or run.path / (OWN_LABELS_FOLDER if own_labels else CERTIFICATE_FOLDER)
-    require_folder("--output", folder)
-    if output is not None or owner_of(folder) is not None:
-        require_owned_folder(CERTIFICATE, "--output", folder)
+    folder = output or run.path / (
+        directory.OWN_LABELS_FOLDER if own_labels else directory.CERTIFICATE_FOLDER
+    )
+    out.require_folder("--output", folder)
+    if output is not None or directory.owner_of(folder) is not None:
+        directory.require_owned_folder(directory.CERTIFICATE, "--output", folder)
     unused: dict[str, str | None] = {}
     if smoothing is None:
         unused |= dict.fromkeys(("draws", "votes", "abstain"), "without --smoothing: it is about noise")
     else:
         reason = "with --smoothing, which asks the network for predictions and reads nothing of it"
-        unused |= dict.fromkeys(_UNUSED_WITH_SMOOTHING, reason)
+        unused |= dict.fromkeys(("epsilon", "inequality", "own_labels", "gammas"), reason)
+        unused |= dict.fromkeys(("local_radii", "gamma_rounds", "unbounded", "class_weights"), reason)
     if options["confidence"] is None:
         unused["inequality"] = "without --confidence: it is how the population is bounded"
         if options["samples"] is None:
             unused["seed"] = "without --samples and --confidence: nothing is random"
     cli.refuse_unused(unused)
     if not options["rho"] and not options["epsilon"]:
-        rho, message = _default_rho(opened)
+        if (own := training_rho(opened)) is None:
+            whose = f"{run.path}, which has no rho of its own"
+            raise errors.ArgumentError(f"`--rho` or `--epsilon` must be given for {whose}; got neither.")
+        rho, origin = own
         options["rho"] = (rho,)
+        words = f"rho = {rho:.4g}, a root mean square distance of {rho**0.5:.3g}, by default: {origin}."
+        message = f"Neither --rho nor --epsilon given: {words}"
     if options["class_weights"] is None:
         options["class_weights"] = "equal" if smoothing is not None else read_settings(opened).class_weights
     options["split"] = options["split"] or ("test" if options["data"] is None else "all")
     settings = CertifySettings(**options | {"gammas": options["gammas"] or None})
     trained = run.load()
-    _require_limit(fail_above, trained.data)
+    if fail_above is not None:
+        require(0 <= fail_above < math.inf, "--fail-above", "be finite and not negative", fail_above)
+        share = trained.data.classes is None or fail_above <= 1
+        require(share, "--fail-above", "be a share of errors, at most 1 (0.2 for 20%)", fail_above)
     unbounded = isinstance(trained.domain, Unbounded)
     same = f"for {run.path}, whose inputs may lie anywhere already" if unbounded else None
     cli.refuse_unused({"unbounded": same} | cli.unused_without_labels(trained.data))
     if output is not None:
-        _require_same_run(trained, folder)
-        _require_same_labels(run.path, folder, own_labels=own_labels)
+        _require_same_problem(trained, folder, own_labels=own_labels)
     notes = () if settings.data is None else certified_source(trained, settings).notes
     for line in filter(None, (message, *notes)):
         messages.print(line)
     folder.mkdir(parents=True, exist_ok=True)
-    noise = None if smoothing is None else SmoothingSettings(smoothing, draws, votes, abstain)
+    noise = None if smoothing is None else SmoothingSettings(smoothing, *votes)
     certificate = _certify(trained, settings, noise, folder, locking=not no_lock, as_json=as_json)
     if fail_above is not None:
         _refuse_above(fail_above, *_judged_bounds(certificate))
@@ -254,9 +209,8 @@ def _certify(
     as_json: bool,
 ) -> Certificate | SmoothedCertificate:
     """Compute, write and show a certificate."""
+    from certus.certificates import files
     from certus.certificates.cache import DualValueCache
-    from certus.certificates.files import as_json as certificate_json
-    from certus.certificates.files import sample_table
     from certus.display.render import parts_of
     from certus.runs.certification import fingerprint
     from certus.runs.verification import TABLE
@@ -264,7 +218,7 @@ def _certify(
 
     name = "certificate" if noise is None else "smoothing"
     file, picture = f"{name}.json", f"{name}.png"
-    finish_transaction(folder, file, locking=locking)
+    write.finish_transaction(folder, file, locking=locking)
     typed = settings.as_json() | ({} if noise is None else {"noise": noise.as_json()})
     question = {"settings": typed, "digests": fingerprint(trained, settings)}
     place = folder / "unfinished", question, messages.print
@@ -275,94 +229,64 @@ def _certify(
         what, count = "the predictions so far", cache.count
         if noise is None:
             what = f"results at {count} value{'s' if count > 1 else ''} of gamma"
-        return f"{what} are kept in {cache.folder}; the same command continues." if count else NOTHING_KEPT
+        return (
+            f"{what} are kept in {cache.folder}; the same command continues." if count else out.NOTHING_KEPT
+        )
 
     certificate: Certificate | SmoothedCertificate
-    with if_interrupted(kept):
+    with out.if_interrupted(kept):
         table = None
         if noise is None:
             certificate = compute(trained, settings, dual_values)
-            table = sample_table(certificate).encode()
+            table = files.sample_table(certificate).encode()
             certificate.about["digests"]["table"] = hashlib.sha256(table).hexdigest()
-            content = certificate_json(certificate)
+            content = files.as_json(certificate)
         else:
             certificate = compute_smoothed(trained, settings, noise, predictions)
             content = certificate.as_json()
         try:
-            with file_transaction(folder, file, locking=locking) as new:
+            with write.file_transaction(folder, file, locking=locking) as new:
                 if table is not None:
-                    write_atomically(new / TABLE, table)
+                    write.write_atomically(new / TABLE, table)
                 drawn = draw_certificate(certificate, new / picture, trained)
-                write_json(new / file, content)
-        except WriteError as error:
-            raise WriteError(f"{error} {kept()}") from None
+                write.write_json(new / file, content)
+        except write.WriteError as error:
+            raise write.WriteError(f"{error} {kept()}") from None
     if not drawn:
-        remove_files(folder, [picture])
+        write.remove_files(folder, [picture])
     cache.clear()
     if as_json:
-        print_json(content)
+        out.print_json(content)
     else:
-        print_parts(parts_of(certificate))
+        for part in parts_of(certificate):
+            console.print(part)
         others = ([] if table is None else [TABLE]) + ([picture] if drawn else [])
         console.print(f"Written: {', '.join([str(folder / file), *others])}.")
     return certificate
 
 
-def _require_same_run(trained: LoadedRun, folder: Path) -> None:
-    """Raise ``ArgumentError`` for a folder with the certificate of another run."""
-    from certus.runs.directory import CERTIFICATES, certified_run
+def _require_same_problem(trained: LoadedRun, folder: Path, *, own_labels: bool) -> None:
+    """Raise ``ArgumentError`` for a folder with a certificate of another run, or of the other labels."""
+    from certus.runs import directory
     from certus.storage.tensors import digest
 
-    for file in (folder / name for name in CERTIFICATES if (folder / name).exists()):
-        certified = certified_run(file)
+    run = trained.run.path
+    for file in (folder / name for name in directory.CERTIFICATES if (folder / name).exists()):
+        certified = directory.certified_run(file)
         path, weights = certified or ("nothing that can be read", "")
         same = weights == digest(dict(trained.loss.model.state_dict()))
-        same = same or (certified is not None and same_place(path, trained.run.path))
-        rule = f"be a folder of its own, or hold a certificate of {trained.run.path}"
+        same = same or (certified is not None and out.same_place(path, run))
+        rule = f"be a folder of its own, or hold a certificate of {run}"
         require(same, "--output", rule, f"{folder}, which has one of {path}")
-
-
-def _default_rho(run: RunDirectory) -> tuple[float, str]:
-    """Return the ρ of the run itself and a message about it; raise ``ArgumentError`` if it has none."""
-    from certus.runs.loaded_run import training_rho
-
-    own = training_rho(run)
-    if own is None:
-        raise ArgumentError(
-            f"`--rho` or `--epsilon` must be given for {run.path}, which has no rho of its own; got neither."
-        )
-    rho, origin = own
-    words = f"rho = {rho:.4g}, a root mean square distance of {rho**0.5:.3g}, by default: {origin}."
-    return rho, f"Neither --rho nor --epsilon given: {words}"
-
-
-def _require_same_labels(run: Path, folder: Path, *, own_labels: bool) -> None:
-    """Raise ``ArgumentError`` for a folder of a certificate of the other kind of labels."""
-    from certus.runs.directory import CERTIFICATE_FOLDER, OWN_LABELS_FOLDER, certified_labels
-
     file = folder / "certificate.json"
-    other = file.exists() and certified_labels(file) == ("given" if own_labels else "predicted")
-    other = other or same_place(folder, run / (CERTIFICATE_FOLDER if own_labels else OWN_LABELS_FOLDER))
+    other = file.exists() and directory.certified_labels(file) == ("given" if own_labels else "predicted")
+    taken = directory.CERTIFICATE_FOLDER if own_labels else directory.OWN_LABELS_FOLDER
     rule = "be another folder: certificates of given and of predicted labels are kept apart"
-    require(not other, "--output", rule, folder)
+    require(not other and not out.same_place(folder, run / taken), "--output", rule, folder)
 
 
-def _require_limit(limit: float | None, data: SplitDataset) -> None:
-    """Raise ``ArgumentError`` for a limit that no bound, or every bound, could exceed."""
-    valid = limit is None or 0 <= limit < math.inf
-    require(valid, "--fail-above", "be finite and not negative", limit)
-    share = limit is None or data.classes is None or limit <= 1
-    require(share, "--fail-above", "be a share of errors, at most 1 (0.2 for 20%)", limit)
-
-
-def _judged_bounds(
-    certificate: Certificate | SmoothedCertificate,
-) -> tuple[str, dict[float, float | None]]:
-    """Return the name of the quantity that ``--fail-above`` judges, and its upper bound at every ρ.
-
-    The population's where the certificate has a confidence, else that of the certified samples: the error
-    rate of a classifier, the mean loss of a regression.
-    """
+def _judged_bounds(certificate: Certificate | SmoothedCertificate) -> tuple[str, dict[float, float | None]]:
+    """Return the quantity that ``--fail-above`` judges, in words, and its upper bound at every ρ."""
     from certus.display.tables import error_name
     from certus.smoothing.certificate import SmoothedCertificate
 
@@ -388,9 +312,9 @@ def _refuse_above(limit: float, what: str, bounds: Mapping[float, float | None])
     for rho, bound in bounds.items():
         where = f"--fail-above {limit:g}: at rho {rho:g}"
         if bound is None or not math.isfinite(bound):
-            raise FailedCheckError(f"{where} no bound on the {what} is proven.")
+            raise errors.FailedCheckError(f"{where} no bound on the {what} is proven.")
         if not bound <= limit:
-            raise FailedCheckError(f"{where} the bound on the {what} is {at_most(bound)}.")
+            raise errors.FailedCheckError(f"{where} the bound on the {what} is {at_most(bound)}.")
         highest = max(highest, bound)
     messages.print(f"--fail-above {limit:g} holds: the {what} is at most {at_most(highest)}.")
 
@@ -404,11 +328,11 @@ def compute(trained: LoadedRun, settings: CertifySettings, cache: DualValueCache
     with progress_bar(None, f"certifying {trained.run.path}", messages) as progress:
         try:
             return certify_run(trained, settings, cache=cache, progress=progress)
-        except UnreadableModelError as error:
+        except errors.UnreadableModelError as error:
             model = f" --model {trained.settings.model}" if has_own_file(trained.settings) else ""
             hint = f"certus certify {trained.run.path}{model} --smoothing SIGMA"
-            raise UnreadableModelError(f"{error} From the command line: {hint}.") from None
-        except ContradictionError as reason:
+            raise errors.UnreadableModelError(f"{error} From the command line: {hint}.") from None
+        except errors.ContradictionError as reason:
             if cache is None or not resumed:
                 raise
             cache.clear()
@@ -431,7 +355,7 @@ def draw_certificate(certificate: Certificate | SmoothedCertificate, path: Path,
     run, data = trained.run.path, trained.data.name
     try:
         certificate.plot(path, title=str(run) if run.name == data else f"{run}, on {data}")
-    except UnsupportedError as reason:
+    except errors.UnsupportedError as reason:
         messages.print(f"No picture: {reason}")
         return False
     return True

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,30 +28,9 @@ def compare(
     RUNS are two or more complete run directories with the same test data. Differences to the first run are
     paired, sample by sample, which detects much smaller differences than two separate intervals.
     """
-    from certus.attacks.evaluation import paired_differences
-    from certus.cli import attack_support as support
+    from certus.cli.attack_support import attack_runs, check_options, open_comparable
 
     typed = cli.AttackOptions(**options)
     require(len(runs) >= 2, "runs", "be two or more", ", ".join(map(str, runs)))
-    cli.refuse_unused(support.unused_in_attacks(typed))
-    support.check_places(typed)
-    opened = support.open_comparable(runs, models, run_data)
-    first = opened[0]
-    cli.refuse_unused(cli.unused_by_data(first.data))
-    chosen = support.choose_samples(first, typed)
-    trials = support.make_trials(first, typed, models=models)
-    # Every model meets the same adversary: wrm as an attack pays the cost of the first run.
-    outcomes = {
-        str(path): support.run_attacks(replace(trained, cost=first.cost), chosen.data, trials, typed.seed)
-        for path, trained in zip(runs, opened, strict=True)
-    }
-    base = outcomes[str(runs[0])]
-    rows = []
-    for name, results in outcomes.items():
-        own_rows = support.make_rows(results, first.cost)
-        for row, (_, outcome), (_, reference) in zip(own_rows, results, base, strict=True):
-            difference = None if results is base else asdict(paired_differences(outcome, reference))
-            rows.append({"run": name, **row, "minus_first": difference})
-    content = {**support.describe(first, chosen, typed.seed), "rows": rows}
-    last = f"Attained. Differences are to {runs[0]}, paired sample by sample."
-    support.show_results(typed, outcomes, content, chosen, first.data.domain, last, as_json=as_json)
+    check_options(typed)
+    attack_runs(open_comparable(runs, models, run_data), typed, models, as_json=as_json)

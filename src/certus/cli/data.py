@@ -7,8 +7,7 @@ from dataclasses import asdict
 import click
 
 from certus.cli import options as cli
-from certus.cli.output import console, messages, print_json, print_table
-from certus.cli.streams import if_interrupted
+from certus.cli.output import console, if_interrupted, messages, print_json, table_of
 
 
 @click.group("data", cls=cli.Group)
@@ -34,7 +33,7 @@ def list_names(as_json: bool) -> None:
     for entry in entries:
         fetched = "fetched" if entry.available else f"certus data get {entry.name}"
         rows.append((entry.name, "bundled" if entry.bundled else fetched, entry.summary))
-    print_table(("name", "state", "description"), rows, words=("state", "description"))
+    console.print(table_of(("name", "state", "description"), rows, words=("state", "description")))
     console.print(
         "Your own: csv:FILE, parquet:FILE, npz:FILE, folder:PATH (images), idx:PATH (MNIST-format files)."
     )
@@ -59,5 +58,5 @@ def get(name: str, no_lock: bool, as_json: bool) -> None:
     if as_json:
         print_json(asdict(report) | {"path": str(report.path)})
         return
-    print_table(("check", "value"), report.checks.items())
+    console.print(table_of(("check", "value"), report.checks.items()))
     console.print(f"{report.name} is ready: {report.path} ({report.bytes / 1e6:.1f} MB)")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from certus._format import at_least, at_most
 from certus.cli import options as cli
-from certus.cli.output import console, messages, print_json, print_table
+from certus.cli.output import console, messages, print_json, table_of
 from certus.display.text import number
 from certus.errors import ArgumentError, require, require_number
 from certus.table_options import TableOptions
@@ -20,7 +20,6 @@ from certus.table_options import TableOptions
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from certus.certificates.certificate import Certificate
     from certus.certificates.transport import Shift
     from certus.costs import Cost
     from certus.data import Samples
@@ -34,9 +33,7 @@ if TYPE_CHECKING:
 @cli.option("--label-cost", type=float, show_default="labels do not change", help="Cost of changing a label.")
 @cli.option("--run", type=cli.PATH, help="Run directory to certify at the measured distance.")
 @cli.option("--samples", type=int, show_default="all", help="Number of samples of each, drawn at random.")
-@cli.option(
-    "--seed", default=0, help="Seed of the drawn samples, of the halves, and of the blocks of large samples."
-)
+@cli.option("--seed", default=0, help="Seed of the drawn samples, the halves and the blocks.")
 @cli.model_option
 @cli.run_data_option
 @cli.json_option
@@ -62,6 +59,7 @@ def distance(
     """
     import torch
 
+    from certus.certificates.alarm import check_observed
     from certus.certificates.transport import estimated_distance, transport_distance
     from certus.data import Subset, halves
     from certus.datasets import load
@@ -72,7 +70,10 @@ def distance(
         alone = {"model": "it names the network of a run", "run_data": "it is about the data of a run"}
         cli.refuse_unused({option: f"without --run: {why}" for option, why in alone.items()})
     trained = None if run is None else cli.TypedRun(run, model, run_data).load()
-    sources = {"first": _split_of(first), "second": _split_of(second)}
+    sources = {}
+    for argument, text in (("first", first), ("second", second)):
+        spec, at, name = text.rpartition("@")
+        sources[argument] = (spec, name) if at else (text, "all")
     spec, name = sources["first"]
     with _about("first"):
         data = load(spec) if trained is None else trained.data
@@ -99,10 +100,8 @@ def distance(
     cost = default_cost(data) if trained is None else trained.cost
     measured = transport_distance(here, there, cost, label_cost=label_cost, seed=seed)
     # One half of the first against the other: the distance that is due to chance.
-    half, other_half = halves(here, seed)
-    chance = None
-    if len(half) > 0:
-        chance = transport_distance(half, other_half, cost, label_cost=label_cost, seed=seed)
+    half, rest = halves(here, seed)
+    chance = transport_distance(half, rest, cost, label_cost=label_cost, seed=seed) if len(half) else None
     estimate = estimated_distance(here, there, cost, label_cost=label_cost, seed=seed)
     moved = shifted_features(data, here.inputs, there.inputs, cost)
     bracket: dict[str, Any] | None = None
@@ -112,32 +111,23 @@ def distance(
         settings = CertifySettings(
             (measured.high,), label_cost=label_cost, data=other, split=name, samples=samples, seed=seed
         )
-        bracket = _bracket(certify_run(trained, settings), measured.high, there, second)
+        certificate = certify_run(trained, settings)
+        assert certificate.source is not None  # it was just made
+        loss, error = certificate.source.evaluate(there)  # the second sample, which lies within rho
+        check_observed(certificate, measured.high, loss, error, second)
+        bracket = asdict(certificate.bracket(measured.high)) | {"loss_met": loss, "error_met": error}
+        bracket |= {"evidence": certificate.evidence, "assumptions": list(certificate.assumptions)}
     if as_json:
-        content: dict[str, Any] = {
-            "first": first,
-            "second": second,
-            "rows": [part.as_json() for part in chosen],
-        }
-        content |= {"distance": _finite(measured), "chance": _finite(chance), "bracket": bracket}
-        print_json(content | {"estimate": estimate, "features": [asdict(feature) for feature in moved]})
+        content: dict[str, Any] = {"first": first, "second": second}
+        content |= {"rows": [part.as_json() for part in chosen], "distance": _finite(measured)}
+        content |= {"chance": _finite(chance), "bracket": bracket, "estimate": estimate}
+        print_json(content | {"features": [asdict(feature) for feature in moved]})
         return
     if samples is not None:
         words = ", and ".join(part.words for part in chosen)
         console.print(f"Measured on {words}. Between all rows the transport cost is usually smaller.")
     _show_moved(moved, estimate, second)
     _show(first, second, measured, chance, data, bracket)
-
-
-def _bracket(certificate: Certificate, rho: float, data: Samples, name: str) -> dict[str, Any]:
-    """Return the bracket at ρ, with the loss and error on the second sample, which lies within ρ."""
-    from certus.certificates.alarm import check_observed
-
-    assert certificate.source is not None  # it was just made
-    loss, error = certificate.source.evaluate(data)
-    check_observed(certificate, rho, loss, error, name)
-    evidence = {"evidence": certificate.evidence, "assumptions": list(certificate.assumptions)}
-    return asdict(certificate.bracket(rho)) | {"loss_met": loss, "error_met": error} | evidence
 
 
 def _show(
@@ -202,12 +192,6 @@ def _about(argument: str) -> Iterator[None]:
         raise ArgumentError(re.sub("`(spec|data|split)`", f"`{argument}`", str(reason))) from reason
 
 
-def _split_of(text: str) -> tuple[str, str]:
-    """Return the data set and the split of ``employment@2018``; the split "all" where none is named."""
-    spec, at, name = text.rpartition("@")
-    return (spec, name) if at else (text, "all")
-
-
 def _read(data: SplitDataset, spec: str, name: str, trained: LoadedRun | None, own: str) -> Samples:
     """Return a split of ``data``, or of another data set in its units."""
     import torch
@@ -217,8 +201,7 @@ def _read(data: SplitDataset, spec: str, name: str, trained: LoadedRun | None, o
     from certus.datasets.new_data import load_like, new_rows, new_table
     from certus.runs.loaded_run import named_split
 
-    own = own if trained is None else trained.settings.data
-    if spec == own:
+    if spec == (own if trained is None else trained.settings.data):
         return named_split(data, name)
     options = TableOptions() if trained is None else trained.settings.table
     if data.recipe is not None and spec.startswith(TABLES):
@@ -227,9 +210,7 @@ def _read(data: SplitDataset, spec: str, name: str, trained: LoadedRun | None, o
             messages.print(note)
         if rows.targets is None:
             require(name == "all", "second", "be all of a table without a target column", f"{spec}@{name}")
-            messages.print(
-                f"{spec} has no target column: inputs are compared alone, and nothing is certified."
-            )
+            messages.print(f"{spec} has no target column: inputs alone are compared, nothing is certified.")
             return Samples(rows.inputs, torch.zeros(len(rows.inputs)), encoding=data.train.encoding)
     seed, target = (0, None) if trained is None else (trained.settings.seed, trained.settings.target)
     return named_split(load_like(data, spec, seed=seed, target=target, options=options), name)
@@ -241,8 +222,7 @@ def _finite(measured: Shift | None) -> dict[str, Any] | None:
     return {name: None if value == math.inf else value for name, value in asdict(measured).items()}
 
 
-_MOST = 10
-"""The most features that are printed."""
+_MOST = 10  # features that are printed
 
 
 @dataclass(frozen=True)
@@ -251,8 +231,7 @@ class MovedFeature:
 
     Attributes:
         cost: W_c of its inputs alone, including those for gaps and seasons; proven for the samples.
-        moved: root mean square in standard deviations, regardless of its cost factor; of a category, the
-            share of rows that changed.
+        moved: root mean square in standard deviations; of a category, the share of changed rows.
         before, after: means in the source's units; None for a category.
     """
 
@@ -306,7 +285,7 @@ def _show_moved(moved: list[MovedFeature], estimate: float | None, second: str) 
                 away = f"{feature.moved:.1%} of rows"
             means = number(feature.before), number(feature.after)
             rows.append((feature.feature, away, number(feature.cost, 3), *means))
-        print_table(("feature", "moved by (rms)", "cost", "mean before", "after"), rows)
+        console.print(table_of(("feature", "moved by (rms)", "cost", "mean before", "after"), rows))
         total = sum(feature.cost for feature in moved)
         more = f" ({len(moved) - _MOST} more moved less)" if len(moved) > _MOST else ""
         console.print(

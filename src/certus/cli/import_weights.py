@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from certus.cli import options as cli
 from certus.cli.train import show_run, show_sources
@@ -13,39 +13,18 @@ from certus.runs.settings import Settings
 if TYPE_CHECKING:
     from torch import Tensor
 
-_WRAPPERS = ("module.", "_orig_mod.")
-"""Prefixes of the names of parameters by ``DistributedDataParallel`` and ``torch.compile``."""
-
 
 @cli.command("import")
-@cli.option(
-    "--weights", type=cli.PATH, required=True, help="safetensors file with the state dict of the model."
-)
+@cli.option("--weights", type=cli.PATH, required=True, help="safetensors file with the model's state dict.")
 @cli.option("--data", required=True, help="Data set of the model, as for certus train.")
-@cli.option(
-    "--model", metavar="NAME", required=True, help="Network: a name, or FILE.py:FACTORY, which is executed."
-)
+@cli.option("--model", metavar="NAME", required=True, help="Network name, or FILE.py:FACTORY to execute.")
 @cli.option("--output", "-o", type=cli.PATH, required=True, help="Run directory to create.")
 @cli.option("--seed", default=0, help="Seed of the data split.")
 @cli.option("--target", help="Column of a csv: file to predict.", show_default="the last column")
-@cli.option(
-    "--standardize/--no-standardize",
-    default=True,
-    help="Standardise the features of a table, as in the training.",
-)
+@cli.option("--standardize/--no-standardize", default=True, help="Standardise features as in the training.")
 @cli.no_lock_option
 @cli.json_option
-def import_weights(
-    weights: Path,
-    data: str,
-    model: str,
-    output: Path,
-    seed: int,
-    target: str | None,
-    standardize: bool,
-    no_lock: bool,
-    as_json: bool,
-) -> None:
+def import_weights(weights: Path, output: Path, no_lock: bool, as_json: bool, **options: Any) -> None:
     """Make a run directory from weights that were trained elsewhere.
 
     \b
@@ -62,15 +41,8 @@ def import_weights(
     from certus.storage.tensors import load_tensors
     from certus.training import Fit
 
-    settings = Settings(
-        data=data,
-        model=model,
-        method="erm",
-        seed=seed,
-        target=target,
-        standardize=standardize,
-        folder=str(Path.cwd()) if ":" in data else "",
-    )
+    data = options["data"]
+    settings = Settings(**options, method="erm", folder=str(Path.cwd()) if ":" in data else "")
     cli.refuse_unused(cli.unused_by_source(data))
     output = resolve_parents(output)
     require_new_run(output)
@@ -84,8 +56,8 @@ def import_weights(
         counter = name in own and not own[name].is_floating_point()  # such as a number of batches
         real = tensor.dtype in real_types or (counter and tensor.dtype == own[name].dtype)
         require(real, "weights", "be of real floating-point numbers", f"{tensor.dtype} in {name}")
-        usable = bool(torch.isfinite(tensor).all())
-        require(usable, "weights", "be real and finite", f"{name}, which is not")
+        finite = bool(torch.isfinite(tensor).all())
+        require(finite, "weights", "be real and finite", f"{name}, which is not")
     try:
         network.load_state_dict(state)
     except RuntimeError as error:
@@ -100,8 +72,8 @@ def import_weights(
 
 
 def _without_wrappers(state: dict[str, Tensor], own: set[str]) -> dict[str, Tensor]:
-    """Return the tensors by the names of the bare module."""
-    for prefix in _WRAPPERS:
+    """Remove the prefixes that ``DistributedDataParallel`` and ``torch.compile`` put before names."""
+    for prefix in ("module.", "_orig_mod."):
         if state and not state.keys() & own and all(name.startswith(prefix) for name in state):
             return _without_wrappers({name.removeprefix(prefix): state[name] for name in state}, own)
     return state

@@ -19,7 +19,7 @@ import click
 from click.core import ParameterSource
 
 from certus._names import GRADIENT_ATTACKS, NORMS, PAPER_NAMES
-from certus.cli.streams import NOTHING_KEPT, if_interrupted, results_apart
+from certus.cli.output import NOTHING_KEPT, if_interrupted, results_apart
 from certus.errors import ArgumentError, UnsupportedError, require, truncate
 from certus.runs.settings import FLAGS, option_field
 
@@ -30,18 +30,11 @@ if TYPE_CHECKING:
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
-_OTHER_NAMES = {"spec": "data", "gammas": "gamma"}
-"""Parameter of the library → parameter of a command, where the names differ."""
-
-
-# --- Values -------------------------------------------------------------------------------------------
+_OTHER_NAMES = {"spec": "data", "gammas": "gamma"}  # of parameters: library → command
 
 
 class UserPath(click.Path):
     """A path in which a leading ~ is a home directory, as in ``--output=~/run``: shells leave it alone."""
-
-    def __init__(self) -> None:
-        super().__init__(path_type=Path)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         text = os.fspath(value)
@@ -98,7 +91,7 @@ class Argument(_Parameter, click.Argument):
     """A positional argument."""
 
 
-PATH = UserPath()
+PATH = UserPath(path_type=Path)
 option = functools.partial(click.option, cls=Option)
 argument = functools.partial(click.argument, cls=Argument)
 
@@ -128,8 +121,7 @@ class Command(click.Command):
     """A command with its options in panels, and with refusals in terms of its own options.
 
     Args:
-        panels: the panels in their order, where that is not the order of the options. Options without a
-            panel are in the last.
+        panels: their order, if not that of the options. Options without a panel are in the last.
     """
 
     def __init__(self, *arguments: Any, panels: Sequence[str] = (), **settings: Any) -> None:
@@ -233,32 +225,22 @@ def _nearest(word: str, choices: Iterable[str]) -> str | None:
 
 json_option = option("--json", "as_json", is_flag=True, help="Print the result as JSON on stdout.")
 no_lock_option = option(
-    "--no-lock",
-    is_flag=True,
-    help="Disable file locking. You must make sure that no other process writes to the same folder.",
+    "--no-lock", is_flag=True, help="Disable file locking. Make sure that no other process writes there."
 )
 run_data_option = option(
-    "--run-data",
-    metavar="DATA",
-    help="New location of the run's own data, such as csv:FILE, if they were moved.",
+    "--run-data", metavar="DATA", help="New location of the run's own data, such as csv:FILE, if moved."
 )
-model_option = option(
-    "--model",
-    metavar="FILE.py:FACTORY",
-    help="File and function that build the run's network. The file is executed.",
-)
+_BUILDS = "File and function that build the network of a run"
+model_option = option("--model", metavar="FILE.py:FACTORY", help=f"{_BUILDS}. The file is executed.")
 models_option = option(
     "--model",
     "models",
     metavar="FILE.py:FACTORY",
     multiple=True,
-    help="File and function that build the network of a run; may be repeated. The file is executed.",
+    help=f"{_BUILDS}; may be repeated. The file is executed.",
 )
 tensorboard_option = option(
-    "--tensorboard",
-    type=PATH,
-    metavar="DIR",
-    help="Log the metrics of each epoch for TensorBoard, in DIR/RUN.",
+    "--tensorboard", type=PATH, metavar="DIR", help="Log metrics of each epoch for TensorBoard, in DIR/RUN."
 )
 
 
@@ -389,6 +371,11 @@ class AttackOptions:
         flags=("--output", "-o"),
     )
 
+    @property
+    def chosen(self) -> list[str]:
+        """The attacks to run, without repetitions."""
+        return list(dict.fromkeys(self.attacks or ["pgd"]))
+
 
 # --- Options without effect ---------------------------------------------------------------------------
 
@@ -397,8 +384,7 @@ def refuse_unused(unused: Mapping[str, str | None]) -> None:
     """Raise ``ArgumentError`` for an option that was typed although it has no effect.
 
     Args:
-        unused: parameter → where it has no effect and why, as in "for erm, which moves no inputs"; None
-            where it has an effect.
+        unused: parameter → the case and the reason, as in "for erm, which moves no inputs"; None if used.
     """
     context = click.get_current_context()
     for parameter in context.command.params:

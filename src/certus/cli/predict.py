@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from certus._format import at_least
 from certus.cli import options as cli
-from certus.cli.output import messages, print_json, require_file, same_place
-from certus.cli.streams import results
+from certus.cli.output import as_csv, messages, print_json, require_file, results, same_place
 from certus.errors import require, require_number
 from certus.storage.write import write_atomically
 
@@ -20,11 +19,7 @@ if TYPE_CHECKING:
 
 @cli.command("predict")
 @cli.option("--radius/--no-radius", default=True, help="Certify a radius for the prediction of each row.")
-@cli.option(
-    "--reach",
-    default=0.5,
-    help="Largest radius of interest; the search for a larger certified radius stops there.",
-)
+@cli.option("--reach", default=0.5, help="Largest radius of interest; the search for larger ones ends there.")
 @cli.option("--output", "-o", type=cli.PATH, show_default="stdout", help="CSV file to write.")
 @cli.takes_run
 @cli.argument("data")
@@ -41,7 +36,6 @@ def predict(
     RUN is a run directory, and DATA is new.csv, new.parquet or another data set. Rows are encoded with the
     categories, scales and medians of the run. The target column may be absent.
     """
-    from certus.cli.table_files import as_csv
     from certus.runs.prediction import predict_rows, read_rows
 
     if output is not None:
@@ -60,13 +54,13 @@ def predict(
     for note in rows.notes:
         messages.print(note)
     predictions = predict_rows(trained, rows, reach if radius and not regression else None)
-    header, lines = _header(predictions, trained.data.class_names), _lines(predictions)
+    header, *lines = table = _table(predictions, trained.data.class_names)
     if as_json:
         content = {"data": data, "notes": list(rows.notes), "right": predictions.right}
         content |= {"units": trained.data.units}
         print_json(content | {"rows": [dict(zip(header, line, strict=True)) for line in lines]})
         return
-    text = as_csv([header, *lines])
+    text = as_csv(table)
     if output is None:
         print(text, end="", file=results())
     else:
@@ -76,33 +70,24 @@ def predict(
     if predictions.right is not None:
         messages.print(f"{predictions.right:.2%} of the predictions agree with the target column.")
     if predictions.radii is not None:
-        messages.print(
-            f"Radius (proven): the prediction stays the same wherever a row moves by less than this, in "
-            f"{trained.data.units}."
-        )
+        messages.print(f"Radius (proven): a row that moves by less keeps its label ({trained.data.units}).")
 
 
-def _header(predictions: Predictions, names: tuple[str, ...] | None) -> list[str]:
-    if predictions.probabilities is None:
-        return ["row", "prediction"]
-    labels = names or tuple(map(str, range(predictions.probabilities.shape[1])))
-    radius = [] if predictions.radii is None else ["radius"]
-    return ["row", "label", *(f"p({label})" for label in labels), *radius]
-
-
-def _lines(predictions: Predictions) -> list[list[Any]]:
-    """Return one list for each row; a radius is rounded down, "unbounded" where nothing changes the label."""
+def _table(predictions: Predictions, names: tuple[str, ...] | None) -> list[list[Any]]:
+    """Return a header, and a list for each row; a radius is rounded down, or "unbounded"."""
     if predictions.values is not None:
-        return [[row, float(f"{value:.6g}")] for row, value in enumerate(predictions.values.tolist(), 1)]
+        rows = enumerate(predictions.values.tolist(), 1)
+        return [["row", "prediction"], *([row, float(f"{value:.6g}")] for row, value in rows)]
     assert predictions.labels is not None
     assert predictions.probabilities is not None
-    lines: list[list[Any]] = [
-        [row, label, *(float(f"{share:.6f}") for share in shares)]
-        for row, (label, shares) in enumerate(
-            zip(predictions.labels, predictions.probabilities.tolist(), strict=True), 1
-        )
-    ]
+    labels = names or range(predictions.probabilities.shape[1])
+    table: list[list[Any]] = [["row", "label", *(f"p({label})" for label in labels)]]
+    shares = predictions.probabilities.tolist()
+    for row, (label, numbers) in enumerate(zip(predictions.labels, shares, strict=True), 1):
+        table.append([row, label, *(float(f"{share:.6f}") for share in numbers)])
     if predictions.radii is not None:
-        for line, radius in zip(lines, predictions.radii.tolist(), strict=True):
-            line.append("unbounded" if radius == math.inf else float(at_least(radius)))
-    return lines
+        radii = [float(radius) for radius in predictions.radii]
+        cells = ("unbounded" if radius == math.inf else float(at_least(radius)) for radius in radii)
+        for line, cell in zip(table, ("radius", *cells), strict=True):
+            line.append(cell)
+    return table

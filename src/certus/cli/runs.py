@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from certus.cli import options as cli
-from certus.cli.output import console, print_json
-from certus.display.text import PlainTable, make_table, number
-from certus.errors import CertusError, require
-
-if TYPE_CHECKING:
-    from certus.runs.directory import RunDirectory
-
+from certus.cli.output import console, print_json, table_of
+from certus.display.text import PlainTable, number
+from certus.errors import CertusError
 
 _UNREADABLE = "unreadable"
 _WORDS = ("data", "model", "method", "epochs", "state")
@@ -34,7 +30,7 @@ def runs(folder: Path, as_json: bool) -> None:
     """
     from certus.runs.directory import find_runs
 
-    rows = [_describe(run) for run in find_runs(folder)]
+    rows = [_describe(run.path) for run in find_runs(folder)]
     if as_json:
         print_json(rows)
         return
@@ -61,47 +57,34 @@ def _show(rows: list[dict[str, Any]]) -> None:
         table = _table(rows, [name for name in names if name not in common])
     console.print(table)
     if common:
-        values = ", ".join(f"{name} {value}" for name, value in common.items())
-        console.print(f"All of them: {values}.")
+        console.print(f"All of them: {', '.join(f'{name} {value}' for name, value in common.items())}.")
     if any(row["rho_hat"] is not None for row in rows):
-        console.print(
-            "rho_hat: mean transport cost of the worst case at gamma, on the training data (estimated)."
-        )
+        console.print("rho_hat: mean transport cost of the worst case at gamma on training data (estimated).")
 
 
 def _table(rows: list[dict[str, Any]], names: list[str]) -> PlainTable:
     heads = [name.replace("test_", "test ") for name in names]
-    table = make_table(*heads, words=("data", "model", "method", "state"))
-    for row in rows:
-        table.add_row(*(number(row[name]) for name in names))
-    return table
+    cells = ([number(row[name]) for name in names] for row in rows)
+    return table_of(heads, cells, words=("data", "model", "method", "state"))
 
 
-def _describe(run: RunDirectory) -> dict[str, Any]:
+def _describe(path: Path) -> dict[str, Any]:
     """Return the row of a run, or why it cannot be read: a corrupt run must not hide the others."""
-    row: dict[str, Any] = dict.fromkeys(_COLUMNS) | {"run": str(run.path)}
-    try:
-        return row | _read(run)
-    except Exception as reason:  # anything, if a file is corrupt
-        words = str(reason) if isinstance(reason, CertusError) else f"{type(reason).__name__}: {reason}"
-        return row | {"state": f"{_UNREADABLE}: {' '.join(words.split())}"}
-
-
-def _read(run: RunDirectory) -> dict[str, Any]:
     from certus.runs.directory import RunDirectory
     from certus.runs.factory import read_settings
 
-    settings, result = read_settings(RunDirectory.open(run.path)), run.result
-    row: dict[str, Any] = {name: getattr(settings, name) for name in ("data", "model", "method")}
-    row["epochs"] = f"{len(run.history)}/{settings.epochs}"
-    if run.record.origin == "imported":
-        row["epochs"] = "imported"
-    if result is None:
-        return row | {"state": "incomplete"}
-    test, level = result["test"], result["level"] or {}
-    measured = {"test_accuracy": test.get("accuracy"), "test_loss": test["loss"]}
-    measured |= {"gamma": level.get("gamma"), "rho_hat": level.get("rho_hat")}
-    for name, value in measured.items():
-        valid = value is None or (isinstance(value, int | float) and not isinstance(value, bool))
-        require(valid, name, "be a number", repr(value)[:60])
-    return row | measured | {"state": "complete"}
+    empty: dict[str, Any] = dict.fromkeys(_COLUMNS) | {"run": str(path)}
+    try:
+        run = RunDirectory.open(path)
+        settings, result = read_settings(run), run.result
+        imported = run.record.origin == "imported"
+        row = empty | {name: getattr(settings, name) for name in ("data", "model", "method")}
+        row["epochs"] = "imported" if imported else f"{len(run.history)}/{settings.epochs}"
+        if result is None:
+            return row | {"state": "incomplete"}
+        test, level = result["test"], result["level"] or {}
+        row |= {"test_accuracy": test.get("accuracy"), "test_loss": test["loss"]}
+        return row | {name: level.get(name) for name in ("gamma", "rho_hat")} | {"state": "complete"}
+    except Exception as reason:  # anything, if a file is corrupt
+        words = str(reason) if isinstance(reason, CertusError) else f"{type(reason).__name__}: {reason}"
+        return empty | {"state": f"{_UNREADABLE}: {' '.join(words.split())}"}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,12 +14,7 @@ from certus.display.text import number
 from certus.errors import require, require_number
 
 if TYPE_CHECKING:
-    from certus.data import Subset
-    from certus.runs.factory import Feature
-    from certus.runs.loaded_run import LoadedRun
     from certus.runs.sensitivity import FeatureSensitivity
-
-_CATEGORIES = "A category changes in some rows instead: its rho is their share times the price of a change. "
 
 
 @cli.command("sensitivity")
@@ -32,19 +26,13 @@ _CATEGORIES = "A category changes in some rows instead: its rho is their share t
     show_default="all",
     help="Column of the table to move; may be repeated.",
 )
-@cli.option(
-    "--share",
-    default=0.1,
-    help="Root mean square move of each feature, as a share of its standard deviation.",
-)
+@cli.option("--share", default=0.1, help="Root mean square move of each feature, in standard deviations.")
 @cli.option(
     "--by",
     type=float,
     help="Root mean square move of the --feature in its units; of a category, the share of rows that change.",
 )
-@cli.option(
-    "--split", default="test", help="Samples to move: test, calibration, train, all, or a named later sample."
-)
+@cli.option("--split", default="test", help="Rows to move: test, calibration, train, all, or a later sample.")
 @cli.option("--samples", default=100, help="Number of rows, drawn at random; 0 for all.")
 @cli.option("--seed", default=0, help="Seed of the drawn rows.")
 @cli.option("--plot", type=cli.PATH, help="Picture of the table to write, such as sensitivity.png.")
@@ -72,8 +60,12 @@ def sensitivity(
     RUN is a run directory of a table. Each feature moves alone, and labels stay the same. The worst case is
     bracketed: at least is attained, at most is proven.
     """
+    from certus.display.canvas import save_figure
+    from certus.display.figures import sensitivity_figure
+    from certus.display.tables import sensitivity_table
+    from certus.runs import sensitivity as moves
     from certus.runs.factory import features_of, named_feature
-    from certus.runs.sensitivity import choose_subset
+    from certus.training.metrics import clean_metrics
 
     if by is None:
         require_number("--share", share)
@@ -86,83 +78,56 @@ def sensitivity(
     features = features_of(trained.data)  # refuses data that are not a table
     if names:
         features = [named_feature(trained.data, name) for name in dict.fromkeys(names)]
-    chosen = choose_subset(trained, split, samples or None, seed)
+    chosen = moves.choose_subset(trained, split, samples or None, seed)
+    now = clean_metrics(trained.loss, chosen.data)
+    about = {"rows": chosen.as_json(), "now": now}
     if by is not None:
-        _show_move(trained, chosen, features[0], by, as_json=as_json)
-    else:
-        _show_ranking(trained, chosen, features, share, plot, as_json=as_json)
-
-
-def _show_ranking(
-    trained: LoadedRun,
-    chosen: Subset,
-    features: Sequence[Feature],
-    share: float,
-    plot: Path | None,
-    *,
-    as_json: bool,
-) -> None:
-    """Move every feature alone by a share of its spread, and rank the features by the worst case."""
-    from certus.display.canvas import save_figure
-    from certus.display.figures import sensitivity_figure
-    from certus.display.tables import sensitivity_table
-    from certus.runs.sensitivity import check_move_cost, move_feature, spread_cost
-    from certus.training.metrics import clean_metrics
-
+        feature, count = features[0], len(chosen.data)
+        rho = moves.cost_of_moving(trained.data, feature, by)
+        how = f"{feature.name} moves by a root mean square of {by:g}"
+        if feature.category:
+            changed = math.floor(round(by * count, 9))  # whole rows; 0.29 · 100 is 28.999…
+            rho, how = changed / count, f"{by:.1%} of the rows ({changed} of {count}) change {feature.name}"
+        result = moves.move_feature(trained, chosen.data, feature, rho)
+        if as_json:
+            print_json({"run": str(run.path), "by": by, **about, **_as_json(result)})
+            return
+        bracket = result.bracket
+        sides = [("loss", bracket.loss_low, bracket.loss_high, now["loss"])]
+        if bracket.error_low is not None and bracket.error_high is not None:
+            sides.insert(0, ("error", bracket.error_low, bracket.error_high, 1 - now["accuracy"]))
+        for what, low, high, before in sides:
+            console.print(
+                f"If {how}, the {what} can reach {at_least(low)} (attained) and cannot exceed "
+                f"{at_most(high)} ({result.evidence}); unmoved, it is {number(before)}."
+            )
+        console.print(f"About {chosen.words}; no other feature moves, and labels stay the same.")
+        return
     results = []
     for feature in features:
-        rho = spread_cost(trained.data, chosen.data, feature, share)
+        rho = moves.spread_cost(trained.data, chosen.data, feature, share)
         if rho > 0:  # a category of one value has no spread
             messages.print(f"Moving {feature.name}.")
-            rho = check_move_cost("--share", share, rho)
-            results.append(move_feature(trained, chosen.data, feature, rho))
+            rho = moves.check_move_cost("--share", share, rho)
+            results.append(moves.move_feature(trained, chosen.data, feature, rho))
     require(len(results) > 0, "run", "have a feature that varies", "none")
     results.sort(key=lambda result: result.rank, reverse=True)
-    now = clean_metrics(trained.loss, chosen.data)
     if plot is not None:
         save_figure(sensitivity_figure(results, now, share), plot)
     if as_json:
-        content = {"run": str(trained.run.path), "share": share, "rows": chosen.as_json(), "now": now}
-        print_json(content | {"features": [_as_json(result) for result in results]})
+        features_json = [_as_json(result) for result in results]
+        print_json({"run": str(run.path), "share": share, **about, "features": features_json})
         return
     console.print(sensitivity_table(results))
     words = ", ".join(f"{name} {number(value)}" for name, value in now.items())
+    categories = ""
+    if any(result.feature.category for result in results):
+        categories = "A category changes in some rows instead: its rho is their share times the price of a "
+        categories += "change. "
     console.print(
         f"Each feature moves alone, by a root mean square of {share:g} of its standard deviation, on "
-        f"{chosen.words}. {_CATEGORIES if any(result.feature.category for result in results) else ''}"
-        f"Unmoved: {words}. At least: attained; at most: {results[0].evidence}."
+        f"{chosen.words}. {categories}Unmoved: {words}. At least: attained; at most: {results[0].evidence}."
     )
-
-
-def _show_move(trained: LoadedRun, chosen: Subset, feature: Feature, by: float, *, as_json: bool) -> None:
-    """Move one feature by an amount in its units."""
-    from certus.runs.sensitivity import cost_of_moving, move_feature
-    from certus.training.metrics import clean_metrics
-
-    rho, changed = cost_of_moving(trained.data, feature, by), 0
-    if feature.category:
-        changed = math.floor(round(by * len(chosen.data), 9))  # whole rows; 0.29 · 100 is 28.999…
-        rho = changed / len(chosen.data)
-    result = move_feature(trained, chosen.data, feature, rho)
-    now = clean_metrics(trained.loss, chosen.data)
-    if as_json:
-        content = {"run": str(trained.run.path), "by": by, "rows": chosen.as_json(), "now": now}
-        print_json(content | _as_json(result))
-        return
-    how = f"{feature.name} moves by a root mean square of {by:g}"
-    if feature.category:
-        how = f"{by:.1%} of the rows ({changed} of {len(chosen.data)}) change {feature.name}"
-    bracket = result.bracket
-    sides = []
-    if bracket.error_low is not None and bracket.error_high is not None:
-        sides.append(("error", bracket.error_low, bracket.error_high, 1 - now["accuracy"]))
-    sides.append(("loss", bracket.loss_low, bracket.loss_high, now["loss"]))
-    for what, low, high, before in sides:
-        console.print(
-            f"If {how}, the {what} can reach {at_least(low)} (attained) and cannot exceed {at_most(high)} "
-            f"({result.evidence}); unmoved, it is {number(before)}."
-        )
-    console.print(f"About {chosen.words}; no other feature moves, and labels stay the same.")
 
 
 def _as_json(result: FeatureSensitivity) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from certus.cli import options as cli
-from certus.cli.output import console, messages, print_json, print_table, require_picture
+from certus.cli.output import console, messages, print_json, require_picture, table_of
 from certus.display.text import number
 from certus.errors import CertusError, require_count
 from certus.evidence import Evidence
@@ -24,13 +24,9 @@ _RULES = {
 
 
 @cli.command("smoothness")
-@cli.option(
-    "--samples", default=256, help="Number of test samples at which the curvature is estimated; 0 for none."
-)
+@cli.option("--samples", default=256, help="Number of test samples to estimate the curvature at; 0 for none.")
 @cli.option("--seed", default=0, help="Seed of the drawn samples.")
-@cli.option(
-    "--plot", type=cli.PATH, show_default="RUN/smoothness.png", help="Picture of the bounds to write."
-)
+@cli.option("--plot", type=cli.PATH, show_default="RUN/smoothness.png", help="Picture of the bounds.")
 @cli.takes_run
 @cli.json_option
 def smoothness(run: cli.TypedRun, samples: int, seed: int, plot: Path | None, as_json: bool) -> None:
@@ -48,6 +44,8 @@ def smoothness(run: cli.TypedRun, samples: int, seed: int, plot: Path | None, as
     from certus.bounds import input_smoothness
     from certus.bounds.validation import smoothing_hint
     from certus.data import Subset
+    from certus.display.canvas import save_figure
+    from certus.display.figures import smoothness_figure
     from certus.inner import largest_curvature
     from certus.losses import ModelLoss, inferred_criterion
     from certus.runs.factory import load_data, load_model, read_settings
@@ -80,7 +78,13 @@ def smoothness(run: cli.TypedRun, samples: int, seed: int, plot: Path | None, as
         bound.check_attained(sampled)
         if gamma is not None:
             share = float(curved.concave(gamma, cost).double().mean())
-    plotted = _draw(bound, sampled, plot or run.path / "smoothness.png")
+    plotted = None
+    try:
+        picture = plot or run.path / "smoothness.png"
+        save_figure(smoothness_figure(bound, sampled), picture)
+        plotted = str(picture)
+    except CertusError as reason:  # matplotlib is missing, or nothing is finite
+        messages.print(f"No plot: {reason}")
     if as_json:
         estimate = {"value": sampled, "samples": samples, "rows": rows, "evidence": Evidence.ESTIMATED}
         estimate |= {"gamma": gamma, "concave_share": share}
@@ -105,7 +109,7 @@ def _show(
     for layer in bound.layers:
         values = (layer.norm, layer.second_derivative, layer.lipschitz, layer.curvature)
         rows.append((layer.path or "–", layer.kind, *map(_cell, values)))
-    print_table(heads, rows, words=("kind",))
+    console.print(table_of(heads, rows, words=("kind",)))
     modulus = bound.cost.strong_convexity
     names = (f"L+ ({bound.evidence})", f"smallest gamma (L+/{modulus:g})", "L+ / sampled curvature")
     rules = []
@@ -115,7 +119,7 @@ def _show(
     if sampled is not None:
         gamma_sampled = sampled / modulus if modulus else math.inf
         rules.append(("sampled on test data (estimated)", _cell(sampled), _cell(gamma_sampled), "1"))
-    print_table(("bound", *names), rules)
+    console.print(table_of(("bound", *names), rules))
     if bound.obstacle is not None:
         unknown = f"There is no finite bound on the curvature of the loss: {bound.obstacle}. {hint}"
         console.print(unknown.strip())
@@ -136,10 +140,8 @@ def _show(
             f"{bound.gamma:.4g} ({bound.evidence}).{own} Earlier weights of the training, and the other "
             "conditions of the paper's theorems, are not looked at."
         )
-    console.print(
-        f"Lipschitz constant of the loss: {bound.lipschitz:.4g} ({bound.evidence}), in the norm of "
-        f"{bound.cost}."
-    )
+    steepest = f"{bound.lipschitz:.4g} ({bound.evidence}), in the norm of {bound.cost}"
+    console.print(f"Lipschitz constant of the loss: {steepest}.")
     console.print(validity_statement(bound.assumptions))
     if plotted is not None:
         console.print(f"Drawn in {plotted}")
@@ -147,16 +149,3 @@ def _show(
 
 def _cell(value: float) -> str:
     return "–" if math.isnan(value) else "∞" if math.isinf(value) else number(value)
-
-
-def _draw(bound: SmoothnessBound, sampled: float | None, path: Path) -> str | None:
-    """Draw the bounds and the layers' shares; None if matplotlib is missing or nothing is finite."""
-    from certus.display.canvas import save_figure
-    from certus.display.figures import smoothness_figure
-
-    try:
-        save_figure(smoothness_figure(bound, sampled), path)
-        return str(path)
-    except CertusError as reason:
-        messages.print(f"No plot: {reason}")
-        return None

@@ -15,16 +15,8 @@ from typing import TYPE_CHECKING, Any
 from certus._defaults import default_epochs, defaults_for
 from certus._format import at_most
 from certus.cli import options as cli
-from certus.cli.output import (
-    console,
-    messages,
-    print_json,
-    print_parts,
-    print_table,
-    require_folder,
-    same_place,
-)
-from certus.cli.streams import if_interrupted
+from certus.cli import output as out
+from certus.cli.output import console, messages
 from certus.display.text import number
 from certus.errors import UnsupportedError, require
 from certus.runs.settings import METHOD_OPTIONS, MODEL, PANELS, Settings, decay_of_layers, typed_decay
@@ -39,8 +31,7 @@ if TYPE_CHECKING:
     from certus.runs.directory import RunDirectory
     from certus.training import Callback
 
-_MOST_CLASSES = 10
-"""The most classes whose confusion matrix is printed."""
+_MOST_CLASSES = 10  # whose confusion matrix is printed
 
 
 @cli.command("train", panels=PANELS)
@@ -90,19 +81,16 @@ def train(
     from certus.losses import inferred_criterion
     from certus.models import default_model
     from certus.models.networks import build_from
-    from certus.runs.directory import CHECKPOINT, RunDirectory, remove_run, require_new_run, resolve_parents
-    from certus.runs.factory import build_certified_training, build_cost, load_data
+    from certus.runs import checkpoint, directory, factory
     from certus.runs.train_run import start_run
-    from certus.training.calibration import suggest_rho
-    from certus.training.optimizers import decay_groups
-    from certus.training.preflight import prospects
+    from certus.training import calibration, optimizers, preflight
 
     fabric = make_fabric()
     leader = fabric.global_rank == 0
     if output is not None:
-        output = resolve_parents(output)
+        output = directory.resolve_parents(output)
         if leader:
-            require_new_run(output)
+            directory.require_new_run(output)
     require_tensorboard(tensorboard)
     method, certified, seed = options["method"], options["certified"], options["seed"]
     unused = cli.unused_by_methods([method], METHOD_OPTIONS)
@@ -123,31 +111,37 @@ def train(
         folder=str(Path.cwd()) if ":" in data else "",
         **options | ({"rho": 1.0} if suggested else {}),
     )
-    loaded = load_data(draft)
-    cli.refuse_unused(cli.unused_by_data(loaded) | _unused_in_training(loaded, draft))
+    loaded = factory.load_data(draft)
+    regression = f"for {loaded.name}, a regression: it is about classes" if loaded.classes is None else None
+    no_images = None if loaded.train.inputs.dim() == 4 else f"for {loaded.name}, which has no images"
+    about_classes = ("label_smoothing", "margin", "temperature", "loss", "class_weights")
+    unused = dict.fromkeys(about_classes, regression)
+    unused |= dict.fromkeys(("translate", "affine"), no_images)
+    changed = {name for name in unused if getattr(draft, name) != getattr(Settings, name)}
+    cli.refuse_unused(cli.unused_by_data(loaded) | {name: unused[name] for name in changed})
     settings = replace(draft, model=default_model(loaded, certified) if model is None else model)
     if options["epochs"] is None:
         settings = replace(settings, epochs=default_epochs(len(loaded.train), settings.batch_size))
     if options["learning_rate"] is None:
         rate = defaults_for(settings.model, certified=certified).learning_rate
         settings = replace(settings, learning_rate=rate)
-    suggestion = None
+    suggestion, cost = None, factory.build_cost(settings, loaded)
     if suggested:
-        suggestion = suggest_rho(loaded.train, build_cost(settings, loaded).unmasked, seed)
+        suggestion = calibration.suggest_rho(loaded.train, cost.unmasked, seed)
         settings = replace(settings, rho=suggestion.rho)
     path, existed = Path(), False
     if leader:
         built, shape = build_from(settings.model, loaded, seed), tuple(loaded.train.inputs.shape[1:])
-        decay_groups(built.network, decay_of_layers(settings.weight_decay))  # refuses layers that it has not
-        training = build_certified_training(settings, loaded)
-        if training is not None:  # refuses what cannot be proven
-            criterion = inferred_criterion(loaded.train.targets)
-            training.theta(built.network, shape, criterion, build_cost(settings, loaded))
+        # The next lines refuse layers that the network does not have, and what cannot be proven.
+        optimizers.decay_groups(built.network, decay_of_layers(settings.weight_decay))
+        training = factory.build_certified_training(settings, loaded)
+        if training is not None:
+            training.theta(built.network, shape, inferred_criterion(loaded.train.targets), cost)
         if suggestion is not None:
             messages.print(f"Neither --gamma nor --rho given: {suggestion.reason} ({loaded.units}).")
         _show_columns(loaded)
         if training is None:
-            messages.print(prospects(built.network, shape))
+            messages.print(preflight.prospects(built.network, shape))
         existed = output is not None and output.exists()
         start = functools.partial(
             start_run, settings=settings, data=loaded, sources=built.sources, locking=not no_lock
@@ -156,26 +150,19 @@ def train(
         show_sources(built.sources)
         messages.print(f"Training {settings.model} on {loaded.name} by {method}; run directory {path}")
     # One process makes the run, the others hear where.
-    run = RunDirectory.open(fabric.broadcast(path))
+    run = directory.RunDirectory.open(fabric.broadcast(path))
     try:
         train_and_show(run, fabric, settings.model, logs=tensorboard, locking=not no_lock, as_json=as_json)
     except LockError:  # another process continues it
         raise
     except Exception as error:
         # Nothing remains of a run that fails before its first step, so that the same command can be repeated.
-        full = isinstance(error, WriteError) and (run.path / CHECKPOINT).exists()
-        if leader and _is_untouched(run) and not full:
-            remove_run(run.path, keep_folder=existed)
+        file, untouched = run.path / directory.CHECKPOINT, False
+        with suppress(RunError):
+            untouched = run.result is None and checkpoint.checkpoint_position(file) == (0, 0)
+        if leader and untouched and not (isinstance(error, WriteError) and file.exists()):
+            directory.remove_run(run.path, keep_folder=existed)
         raise
-
-
-def _unused_in_training(data: SplitDataset, settings: Settings) -> dict[str, str | None]:
-    """Return the options without effect for these data, unless they are off, as by default."""
-    regression = f"for {data.name}, a regression: it is about classes" if data.classes is None else None
-    no_images = None if data.train.inputs.dim() == 4 else f"for {data.name}, which has no images"
-    unused = dict.fromkeys(("label_smoothing", "margin", "temperature", "loss", "class_weights"), regression)
-    unused |= dict.fromkeys(("translate", "affine"), no_images)
-    return {name: why for name, why in unused.items() if getattr(settings, name) != getattr(Settings, name)}
 
 
 def _start_in_free(name: str, start: Callable[[Path], RunDirectory]) -> Path:
@@ -197,9 +184,8 @@ def make_fabric() -> Fabric:
 
     local = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     nodes = int(os.environ.get("GROUP_WORLD_SIZE", "1"))
-    fabric = Fabric(
-        accelerator="cuda" if torch.cuda.is_available() else "cpu", devices=local, num_nodes=nodes
-    )
+    accelerator = "cuda" if torch.cuda.is_available() else "cpu"
+    fabric = Fabric(accelerator=accelerator, devices=local, num_nodes=nodes)
     if local * nodes > 1:
         fabric.launch()
     return fabric
@@ -209,38 +195,34 @@ def train_and_show(
     run: RunDirectory, fabric: Fabric, model: str | None, *, logs: Path | None, locking: bool, as_json: bool
 ) -> None:
     """Train to the end under the lock of the run, and show the result."""
+    from lightning_fabric.loggers.tensorboard import TensorBoardLogger
+
     from certus.runs import RunLock
     from certus.runs.directory import CHECKPOINT
     from certus.runs.train_run import train_run
-    from certus.training.callbacks import ProgressBar
+    from certus.training.callbacks import MetricsLogger, ProgressBar
 
     if fabric.global_rank != 0:
         train_run(run, model=model, fabric=fabric)
         return
-    loggers = _tensorboard(logs, run.path)
+    callbacks: list[Callback] = []
+    if logs is not None:  # what an earlier process wrote there is hidden
+        place = logs / run.path.resolve().name
+        rule = "be another folder than that of the runs"
+        require(not out.same_place(place, run.path), "--tensorboard", rule, logs)
+        messages.print(f"TensorBoard: tensorboard --logdir {logs}")
+        logger = TensorBoardLogger(logs, name=place.name, version="", purge_step=1)
+        callbacks.append(MetricsLogger(logger))
     try:
-        with (
-            RunLock(run.path, locking=locking),
-            ProgressBar(messages) as bar,
-            if_interrupted(lambda: _kept(run)),
-        ):
-            train_run(run, model=model, callbacks=[bar, *loggers], fabric=fabric)
+        kept = functools.partial(_kept, run)
+        with RunLock(run.path, locking=locking), ProgressBar(messages) as bar, out.if_interrupted(kept):
+            train_run(run, model=model, callbacks=[bar, *callbacks], fabric=fabric)
     except WriteError as reason:
         if not (run.path / CHECKPOINT).exists():
             raise
         raise WriteError(f"{reason} {_kept(run)}") from None
     assert run.result is not None
     show_run(run, run.result, as_json)
-
-
-def _is_untouched(run: RunDirectory) -> bool:
-    from certus.runs.checkpoint import checkpoint_position
-    from certus.runs.directory import CHECKPOINT
-
-    try:
-        return run.result is None and checkpoint_position(run.path / CHECKPOINT) == (0, 0)
-    except RunError:
-        return False
 
 
 def _kept(run: RunDirectory) -> str:
@@ -274,9 +256,10 @@ def show_run(run: RunDirectory, result: dict[str, Any], as_json: bool) -> None:
     history = run.history
     if as_json:
         settings = asdict(read_settings(run))
-        print_json({"run": str(run.path), "settings": settings, "history": history, "result": result})
+        out.print_json({"run": str(run.path), "settings": settings, "history": history, "result": result})
         return
-    print_parts(epoch_parts(history))
+    for part in epoch_parts(history):
+        console.print(part)
     share = history[-1]["converged"] if history else None
     if share is not None and share < 0.5:
         messages.print(
@@ -296,7 +279,16 @@ def show_run(run: RunDirectory, result: dict[str, Any], as_json: bool) -> None:
     if result["level"] is not None:
         console.print(reached_words(result["level"]))
     if "smoothed" in result:
-        console.print(_smoothed_words(result["smoothed"]))
+        smoothed = result["smoothed"]
+        concavity = "the loss is unbounded, so concavity is not proven (it can be with --loss bounded)"
+        if smoothed["threshold"] is not None:
+            verb = "is" if smoothed["concave"] else "is not proven to be"
+            proven = f"(proven for every gamma above {at_most(smoothed['threshold'], 5)})"
+            concavity = f"averaged over all noise, it {verb} strongly concave {proven}"
+        console.print(
+            f"Inner problem with noise of sigma {smoothed['sigma']:g} at gamma {smoothed['gamma']:.4g}: "
+            f"{concavity}; the moved points themselves are {smoothed['points']}."
+        )
     if "proof" in result:
         proof = result["proof"]
         curvature, gamma = (at_most(proof[name], 5) for name in ("curvature", "gamma"))
@@ -310,50 +302,13 @@ def show_run(run: RunDirectory, result: dict[str, Any], as_json: bool) -> None:
     console.print(f"Run directory: {run.path}")
 
 
-def _smoothed_words(smoothed: dict[str, Any]) -> str:
-    """Return a sentence about the concavity of the exact smoothed inner problem and about its points."""
-    if smoothed["threshold"] is None:
-        concavity = "the loss is unbounded, so concavity is not proven (it can be with --loss bounded)"
-    else:
-        verb, above = (
-            "is" if smoothed["concave"] else "is not proven to be",
-            at_most(smoothed["threshold"], 5),
-        )
-        concavity = (
-            f"averaged over all noise, it {verb} strongly concave (proven for every gamma above {above})"
-        )
-    return (
-        f"Inner problem with noise of sigma {smoothed['sigma']:g} at gamma {smoothed['gamma']:.4g}: "
-        f"{concavity}; the moved points themselves are {smoothed['points']}."
-    )
-
-
 def require_tensorboard(folder: Path | None) -> None:
     """Raise unless TensorBoard is installed and the folder can be written to."""
     if folder is None:
         return
     if importlib.util.find_spec("tensorboard") is None:
         raise UnsupportedError("--tensorboard needs tensorboard: pip install 'certus[tensorboard]'.")
-    require_folder("--tensorboard", folder)
-
-
-def _tensorboard(folder: Path | None, run: Path) -> list[Callback]:
-    """Return a logger for DIR/RUN, if there is a DIR.
-
-    Epochs from before a resumption are written again, and what an earlier process wrote is hidden, so that
-    each epoch counts once.
-    """
-    from lightning_fabric.loggers.tensorboard import TensorBoardLogger
-
-    from certus.training.callbacks import MetricsLogger
-
-    if folder is None:
-        return []
-    place = folder / run.resolve().name
-    rule = "be another folder than that of the runs"
-    require(not same_place(place, run), "--tensorboard", rule, folder)
-    messages.print(f"TensorBoard: tensorboard --logdir {folder}")
-    return [MetricsLogger(TensorBoardLogger(folder, name=place.name, version="", purge_step=1))]
+    out.require_folder("--tensorboard", folder)
 
 
 def _show_classes(classes: dict[str, Any]) -> None:
@@ -362,18 +317,14 @@ def _show_classes(classes: dict[str, Any]) -> None:
     if len(labels) <= _MOST_CLASSES:
         columns = zip(labels, classes["confusion"], classes["recall"], strict=True)
         rows = [(label, *map(str, counts), number(recall, 3)) for label, counts, recall in columns]
-        print_table(("true class", *labels, "recall"), rows)
+        console.print(out.table_of(("true class", *labels, "recall"), rows))
         console.print("Counts of test samples: a row for each true class, a column for each predicted class.")
-    majority = f"{labels[classes['majority']]} would be right on {classes['majority_share']:.1%}"
-    console.print(
-        f"Balanced accuracy {number(classes['balanced_accuracy'])}. Always predicting {majority} of the test "
-        "samples."
-    )
+    label, share = labels[classes["majority"]], classes["majority_share"]
+    majority = f"Always predicting {label} would be right on {share:.1%} of the test samples."
+    console.print(f"Balanced accuracy {number(classes['balanced_accuracy'])}. {majority}")
     if classes["never_predicted"]:
         never = ", ".join(labels[at] for at in classes["never_predicted"][:_MOST_CLASSES])
-        messages.print(
-            f"Never predicted: {never}. With --class-weights balanced every class counts equally in training."
-        )
+        messages.print(f"Never predicted: {never}. With --class-weights balanced every class counts equally.")
 
 
 def _show_columns(data: SplitDataset) -> None:
@@ -385,6 +336,6 @@ def _show_columns(data: SplitDataset) -> None:
         kind = "–" if column.kind == "dropped" else column.kind
         rows.append((column.name, kind, str(column.missing), str(column.distinct), column.becomes))
     heads = ("column", "kind", "missing", "distinct", "becomes")
-    print_table(heads, rows, words=("kind", "becomes"), to=messages)
+    messages.print(out.table_of(heads, rows, words=("kind", "becomes")))
     what = "a regression" if data.classes is None else f"{data.classes} classes"
     messages.print(f"Target: {data.recipe.target} ({what}).")
