@@ -27,7 +27,7 @@ import certus
 from benchmarks._options import OUTPUT, perform, read_options
 from benchmarks._results import write_result
 from certus.certificates.engine import HELD
-from certus.certificates.proven.problem import BATCH
+from certus.certificates.problem import BATCH
 
 
 @dataclass(frozen=True)

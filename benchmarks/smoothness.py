@@ -22,7 +22,7 @@ from torch import nn
 import certus
 from benchmarks._options import OUTPUT, Entries, perform, read_options
 from benchmarks._results import write_entry
-from certus.bounds import spectral
+from certus.bounds import norm_proposals
 from certus.data import Samples, Subset
 from certus.datasets import SplitDataset
 from certus.training.metrics import clean_metrics
@@ -52,7 +52,7 @@ def everywhere(data: SplitDataset, args: Args) -> dict[str, Any]:
     """The bounds for all inputs of the paper's network, their time, and the curvature at test images."""
     model, epochs = certus.models.mnist_cnn(), 2
     train(model, data.train, epochs, args, label_smoothing=0.1)
-    spectral._CACHE.clear()
+    norm_proposals._CACHE.clear()
     start = time.process_time()
     bound = certus.input_smoothness(model, input_shape=(1, 28, 28))
     seconds = time.process_time() - start

@@ -17,14 +17,15 @@ from torch import Tensor
 
 from certus._format import at_least
 from certus.certificates.error_costs import beyond_tangent_points, nearest_errors, surely_wrong
-from certus.certificates.proven.constants import certified_radii
-from certus.certificates.proven.problem import Problem
-from certus.certificates.tangent_points import touching_points
+from certus.certificates.problem import Problem
+from certus.certificates.proposals import tangent_points, with_parabolas
 from certus.costs import SquaredL2
 from certus.display.figures import Curve, Panel, sweep_figure
 from certus.domains import Unbounded
 from certus.errors import ContradictionError
 from certus.evidence import Evidence
+from certus.kernel.problem import Values
+from certus.kernel.radial import certified_radii
 from certus.losses import CrossEntropy
 from certus.storage.tensors import digest
 from studies.certified_training import certified_settings
@@ -210,12 +211,12 @@ def _measure(workspace: Workspace, settings: Mapping[str, Any]) -> dict[str, Any
 def _distances(whole: Problem, part: slice) -> list[list[float]]:
     """Return (n,) certified radii, and (n,) distances of errors that were found, rounded up; 1e9 if none."""
     problem = whole.select(part)
-    touches = touching_points(problem)
-    assert touches is not None
-    radius, distances = (
-        certified_radii(problem, touches),
-        nearest_errors(problem, [beyond_tangent_points(problem, touches)])[0].sqrt() * (1 + 1e-12),
-    )
+    tangents = tangent_points(problem)
+    assert tangents is not None
+    values = Values.at(problem.kernel)
+    bounds = with_parabolas(problem.kernel, values, tangents)
+    radius = certified_radii(problem.kernel, values, [bounds])
+    distances = nearest_errors(problem, [beyond_tangent_points(problem, tangents)])[0].sqrt() * (1 + 1e-12)
     with torch.no_grad():
         distances[surely_wrong(problem, problem.inputs, problem.targets)] = 0.0
     if not bool((radius <= distances).all()):

@@ -30,7 +30,7 @@ from certus.attacks.evaluation import Evaluation, evaluate, worst_of
 from certus.attacks.minimum_norm import Margin
 from certus.attacks.projected_gradient_descent import PGM
 from certus.certificates.cache import DualValueCache
-from certus.certificates.proven.knapsack import worst_error
+from certus.certificates.error_costs import worst_error
 from certus.data import Samples
 from certus.display.figures import Curve, Panel, sweep_figure
 from certus.domains import Unbounded

@@ -38,7 +38,7 @@ from certus.display.canvas import COLOURS, new_figure
 from certus.inner import WRM, BarzilaiBorwein
 from certus.losses import CrossEntropy, ModelLoss
 from certus.models.networks import toy_mlp
-from certus.training.convergence import ConvergenceConstants
+from certus.training.optimizers import ConvergenceConstants
 from studies.page import markdown_table
 from studies.study import Measured, Outcome, Part, Picture, Quantity, Scale, Study, Verdict, outcome_of
 from studies.workspace import Workspace

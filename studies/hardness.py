@@ -116,7 +116,7 @@ def ascended_value(
     climb, moved = IFGM(1.0, math.inf, steps=40, step_size=0.1, domain=Box(0.0, 1.0)), origin
     for strength in strengths:
         raised = formula_network(formula, variables, strength)
-        moved = climb(lambda inputs, network=raised: network(inputs).squeeze(1), moved)  # type: ignore[misc]
+        moved = climb(lambda inputs, network=raised: network(inputs).squeeze(1), moved)
     network = formula_network(formula, variables)
     with torch.no_grad():
         rounded = moved.round()  # a vertex may be better than the point beside it

@@ -25,23 +25,22 @@ import numpy as np
 from torch import Tensor, from_numpy
 
 from certus._format import at_least, at_most
-from certus.certificates.proven.concentration import betting
+from certus.certificates.confidence import betting, clopper_pearson
 from certus.costs import SquaredL2
 from certus.data import Samples, Subset, random_order
 from certus.display.figures import Curve, Panel, sweep_figure
 from certus.evidence import Evidence
+from certus.kernel.binomial import Floats, normal_cdf
+from certus.kernel.smoothing import GammaDesign, VotingRule
 from certus.runs.certification import CertifySettings, certify_run
 from certus.runs.directory import METRICS
 from certus.runs.loaded_run import LoadedRun
 from certus.runs.settings import Settings
 from certus.smoothing._certify import ENOUGH
-from certus.smoothing.binomial import Floats, clopper_pearson_lower, normal_cdf
-from certus.smoothing.confidence import GammaDesign, upper_means
-from certus.smoothing.design import make_design
-from certus.smoothing.neyman_pearson import NeymanPearsonBound
+from certus.smoothing.design import make_design, neyman_pearson_bound, upper_means
 from certus.smoothing.predictors import Predictor
 from certus.smoothing.sampling import CALIBRATION, CERTIFIED, Noise, NoisyPredictions, predict_noisy
-from certus.smoothing.voting import IDEAL_VOTE, ONE_DRAW, VotingRule
+from certus.smoothing.voting import IDEAL_VOTE, ONE_DRAW
 from certus.storage.files import code_digest
 from studies.page import markdown_table
 from studies.study import Measured, Part, Picture, Quantity, Scale, Study, Verdict, outcome_of_several
@@ -68,12 +67,12 @@ def clopper_bounds(
         before, seen: errors of calibration samples, and of (n,) others in the order of the bet.
     """
     tops = {
-        level: np.array([1 - clopper_pearson_lower(draws - k, draws, level) for k in range(draws + 1)])
+        level: np.array([1 - clopper_pearson(draws - k, draws, level) for k in range(draws + 1)])
         for level in RIVAL_LEVELS
     }
     bounds, errors_before = {}, before.numpy()
     for design in designs:
-        envelope = NeymanPearsonBound.of(rule, design.gamma * sigma**2)
+        envelope = neyman_pearson_bound(rule, design.gamma * sigma**2)
         grid = normal_cdf(envelope.scores)
         # At the next point of the grid, so that it is a bound between points too.
         values = {
@@ -91,7 +90,7 @@ def majorant_bounds(
     mean = betting(seen / draws, 1.0, failure)
     bounds = {}
     for kappa in np.geomspace(1e-2, 1e2, 60).tolist():
-        envelope = NeymanPearsonBound.of(rule, kappa)
+        envelope = neyman_pearson_bound(rule, kappa)
         bounds[kappa / sigma**2] = _majorant(normal_cdf(envelope.scores), envelope.values, mean)
     return bounds
 

@@ -23,7 +23,7 @@ _DEPTH = 6  # how deep a model may hide in what a loss refers to
 @contextmanager
 def eval_mode(model: nn.Module) -> Iterator[None]:
     """Set every module of the model to eval mode, parametrizations too, and compute each weight once."""
-    with parametrize.cached(), _switched([model]):
+    with parametrize.cached(), loss_eval_mode(model):
         yield
 
 
@@ -38,13 +38,7 @@ def loss_eval_mode(loss: object) -> Iterator[None]:
     >>> model.training
     True
     """
-    with _switched(models_in(loss)):
-        yield
-
-
-@contextmanager
-def _switched(models: list[nn.Module]) -> Iterator[None]:
-    modes = {module: module.training for model in models for module in model.modules()}
+    modes = {module: module.training for model in models_in(loss) for module in model.modules()}
     for module in modes:
         module.training = False
     try:
@@ -58,8 +52,7 @@ def unwrapped(model: nn.Module) -> nn.Module:
     """The module inside ``torch.compile``, ``DataParallel`` and ``DistributedDataParallel``.
 
     It computes the same function with the same weights. A wrapper with hooks, its own ``forward`` or a
-    subclass
-    may not, and is returned as it is.
+    subclass may not, and is returned as it is.
 
     >>> unwrapped(DataParallel(nn.ReLU()))
     ReLU()
@@ -75,8 +68,7 @@ def unwrapped(model: nn.Module) -> nn.Module:
 
 
 def models_in(loss: object) -> list[nn.Module]:
-    """The models that a callable refers to: in its attributes, closure, defaults, or as globals in its
-    code."""
+    """The models that a callable refers to, in its attributes, closure, defaults or globals."""
     models: dict[int, nn.Module] = {}
     seen: set[int] = set()
     waiting = [(loss, 0)]

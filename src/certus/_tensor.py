@@ -1,7 +1,4 @@
-"""Arithmetic on batches: axis 0 counts the samples, the remaining axes form one point.
-
-Inputs keep their own shape throughout the library; only these helpers reduce over all axes but the batch.
-"""
+"""Arithmetic on batches: axis 0 counts the samples, the remaining axes form one point."""
 
 from __future__ import annotations
 
@@ -61,5 +58,4 @@ def check_broadcast(name: str, value: Tensor, points: Tensor) -> None:
         fits = torch.broadcast_shapes(value.shape, shape) == shape
     except RuntimeError:
         fits = False
-    rule = f"broadcast to the shape {shape} of one input"
-    require(fits, name, rule, f"shape {tuple(value.shape)}")
+    require(fits, name, f"broadcast to the shape {shape} of one input", f"shape {tuple(value.shape)}")

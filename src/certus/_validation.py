@@ -17,15 +17,13 @@ from certus.losses import AnyLoss
 
 
 def check_batch(inputs: Tensor, targets: Tensor | None) -> None:
-    """Require floating-point inputs (batch, …), not empty and finite, and one target per input on its
-    device."""
+    """Require finite floating-point inputs (batch, …), not empty, and one target each on their device."""
     require(isinstance(inputs, Tensor), "inputs", "be a tensor", type(inputs))
     require_real(inputs=inputs, targets=targets)
     require(inputs.is_floating_point(), "inputs", "be of a floating-point dtype", inputs.dtype)
     require(inputs.dim() >= 2, "inputs", "have shape (batch, …)", f"shape {tuple(inputs.shape)}")
     require(inputs.numel() > 0, "inputs", "not be empty", f"shape {tuple(inputs.shape)}")
-    finite = torch.isfinite(inputs).flatten(1).all(1)
-    _require_all(finite, "inputs", "be finite", "NaN or infinity")
+    _require_all(torch.isfinite(inputs).flatten(1).all(1), "inputs", "be finite", "NaN or infinity")
     if targets is None:
         return
     require(isinstance(targets, Tensor), "targets", "be a tensor or None", type(targets))
@@ -40,8 +38,7 @@ def check_batch(inputs: Tensor, targets: Tensor | None) -> None:
 
 
 def check_geometry(inputs: Tensor, cost: Cost, domain: Domain) -> None:
-    """Require a compatible cost and domain that fit the inputs, inputs in the domain, and claims that
-    hold."""
+    """Require a cost and a domain that fit each other, the inputs and their claims; inputs in the domain."""
     require(isinstance(cost, Cost), "cost", "be a Cost, such as SquaredL2()", cost)
     require(isinstance(domain, Domain), "domain", "be a Domain, such as Box(0, 1)", domain)
     cost.support(domain)
@@ -79,8 +76,7 @@ def check_label_cost(targets: Tensor | None, label_cost: LabelCost) -> None:
         value = None if targets is None else f"{targets.dtype} of shape {tuple(targets.shape)}"
         raise ArgumentError(f"`targets` must be (batch,) int64 labels for a label cost; got {value}.")
     rule = f"be labels from 0 to {label_cost.classes - 1}, as `label_cost` says"
-    valid = (targets >= 0) & (targets < label_cost.classes)
-    _require_all(valid, "targets", rule, "others")
+    _require_all((targets >= 0) & (targets < label_cost.classes), "targets", rule, "others")
 
 
 def check_loss(loss: AnyLoss, targets: Tensor | None) -> None:

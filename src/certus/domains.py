@@ -17,11 +17,13 @@ from torch import Tensor
 
 from certus._tensor import check_broadcast, per_sample
 from certus.errors import ArgumentError, require
+from certus.kernel import costs as kernel_costs
 from certus.norms import L2
 
 __all__ = ["Ball", "Box", "Domain", "Intervals", "Unbounded"]
 
 _OUTSIDE = 1e-6  # tolerance of membership in a ball, relative to its radius
+_EXACT = torch.empty(0, dtype=torch.float64)
 
 
 class Domain(ABC):
@@ -38,10 +40,13 @@ class Domain(ABC):
     def check_shape(self, points: Tensor) -> None:  # noqa: B027  (most domains fit any shape)
         """Raise ``ArgumentError`` if Z does not fit points of this shape."""
 
+    def kernel(self) -> kernel_costs.Domain:
+        """A set that contains Z, as the trusted kernel knows it: all of space for a domain of the user's."""
+        return kernel_costs.Domain()
+
 
 class Intervals(Domain):
-    """A product of intervals, one for each coordinate, on which separable problems are solved
-    coordinate-wise."""
+    """A product of intervals, on which separable problems are solved coordinate by coordinate."""
 
     @abstractmethod
     def bounds(self, points: Tensor) -> tuple[Tensor, Tensor]:
@@ -86,10 +91,8 @@ class Box(Intervals):
         try:
             ordered = bool((lower <= upper).all())
         except RuntimeError:
-            shapes = f"{tuple(lower.shape)} and {tuple(upper.shape)}"
-            raise ArgumentError(
-                f"`lower` and `upper` must have shapes that broadcast; got {shapes}."
-            ) from None
+            shapes = f"got {tuple(lower.shape)} and {tuple(upper.shape)}."
+            raise ArgumentError(f"`lower` and `upper` must have shapes that broadcast; {shapes}") from None
         if not ordered:  # a masked cost creates a box at every step: format no message otherwise
             raise ArgumentError(
                 f"`lower` must be at most `upper` everywhere, without NaN; got {self.lower} and {self.upper}."
@@ -110,6 +113,9 @@ class Box(Intervals):
 
     def bounds(self, points: Tensor) -> tuple[Tensor, Tensor]:
         return _like(self.lower, points), _like(self.upper, points)
+
+    def kernel(self) -> kernel_costs.Domain:
+        return kernel_costs.Domain(*self.bounds(_EXACT)) if type(self) is Box else super().kernel()
 
     def check_shape(self, points: Tensor) -> None:
         for name, bound in (("lower", self.lower), ("upper", self.upper)):
@@ -151,6 +157,12 @@ class Ball(Domain):
 
     def check_shape(self, points: Tensor) -> None:
         check_broadcast("center", torch.as_tensor(self.center), points)
+
+    def kernel(self) -> kernel_costs.Domain:
+        if type(self) is not Ball:
+            return super().kernel()
+        center = _like(self.center, _EXACT)
+        return kernel_costs.Domain(center=center, radius=self.radius * (1 + 2 * _OUTSIDE))  # as ``contains``
 
 
 def _like(value: float | Tensor, points: Tensor) -> Tensor:

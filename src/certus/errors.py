@@ -1,8 +1,7 @@
 """The exceptions of certus: each message names the parameter, the rule, the value and the remedy.
 
-``CertusError`` is the root: ``except certus.CertusError`` catches every error that this library raises on
-purpose, and nothing else. A failure of one *sample* is never an exception: it is a ``Status`` in the
-solution.
+``except certus.CertusError`` catches every error that this library raises on purpose, and nothing else. A
+failure of one *sample* is never an exception: it is a ``Status`` in the solution.
 """
 
 from __future__ import annotations
@@ -58,19 +57,15 @@ class UnreadableModelError(UnsupportedError):
 
 
 class ClaimError(CertusError, ValueError):
-    """A claim of the user is refuted at a point, which the message names. Claims are, for example, the
-    derivatives of an activation or the growth of a cost.
-    """
+    """A claim of the user, such as the growth of a cost, is refuted at a point that the message names."""
 
 
 class ContradictionError(CertusError):
     """An attained value exceeds a proven bound: one of the two is wrong, and neither may be used.
 
     A bound is wrong, or a rule, a cost or a claim that it rests on; or a file was changed. A statement about
-    a
-    population may also have failed by chance, or the samples are not independent draws. Please report it if
-    no
-    code of yours is involved.
+    a population may also have failed by chance, or the samples are not independent draws. Please report it
+    if no code of yours is involved.
     """
 
 
@@ -131,8 +126,7 @@ def as_count(name: str, value: object, least: int = 1) -> int:
 
 
 def require_number(name: str, value: object, *, zero: bool = False) -> float:
-    """Return a number from ``LEAST`` to ``LARGEST``, or 0 if allowed; raise ``ArgumentError`` for other
-    values.
+    """Return a number from ``LEAST`` to ``LARGEST``, or 0 if allowed; raise ``ArgumentError`` for others.
 
     >>> require_number("rho", 1e300)
     Traceback (most recent call last):

@@ -1,20 +1,18 @@
 """Losses ℓ(θ; z), one number per sample; the parameters θ are part of the loss.
 
 A *loss* is any callable ``loss(inputs, targets) -> (batch,)``, or ``loss(inputs) -> (batch,)`` without
-targets.
-``ModelLoss`` combines a network and a criterion. Nothing here reduces over the batch: the surrogate of one
-sample
-must not depend on the others.
+targets. ``ModelLoss`` combines a network and a criterion. Nothing here reduces over the batch: the surrogate
+of one sample must not depend on the others.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -39,22 +37,14 @@ __all__ = [
 _OF_SHAPES = re.compile(r"\b(shapes?|sizes?|dim|dimensions?|channels?|elements|[1-5]D)\b")  # in torch's words
 
 
-class Loss(Protocol):
-    """A loss of inputs and targets."""
-
-    def __call__(self, inputs: Tensor, targets: Tensor, /) -> Tensor:
-        """ℓ(θ; (x, y)), one value per sample."""
-        ...
-
+Loss = Callable[[Tensor, Tensor], Tensor]
+"""ℓ(θ; (x, y)): inputs and targets → (batch,), one value per sample."""
 
 AnyLoss = Loss | Callable[[Tensor], Tensor]
 """A loss of inputs and targets, or of inputs alone."""
 
-
-class Criterion(Protocol):
-    """A function of a model's outputs and the targets: (batch, …) and (batch, …) → (batch,)."""
-
-    def __call__(self, outputs: Tensor, targets: Tensor, /) -> Tensor: ...
+Criterion = Callable[[Tensor, Tensor], Tensor]
+"""A function of a model's outputs and the targets: (batch, …) and (batch, …) → (batch,)."""
 
 
 @dataclass(frozen=True)
@@ -81,9 +71,8 @@ class CrossEntropy:
         check_labels("CrossEntropy", outputs, targets)
         if self.temperature != 1:
             outputs = outputs / self.temperature
-        return functional.cross_entropy(
-            outputs, targets, reduction="none", label_smoothing=self.label_smoothing
-        )
+        smoothing = self.label_smoothing
+        return functional.cross_entropy(outputs, targets, reduction="none", label_smoothing=smoothing)
 
 
 @dataclass(frozen=True)
@@ -135,8 +124,7 @@ class Logistic:
     """
 
     def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        _check_signed("Logistic", outputs, targets)
-        return functional.softplus((1 - 2 * targets.to(outputs)) * outputs.flatten(), threshold=40.0)
+        return functional.softplus(_negative_margins("Logistic", outputs, targets), threshold=40.0)
 
 
 @dataclass(frozen=True)
@@ -150,13 +138,12 @@ class Hinge:
     squared: bool = False
 
     def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        _check_signed("Hinge", outputs, targets)
-        short = (1 + (1 - 2 * targets.to(outputs)) * outputs.flatten()).clamp_min(0)
-        return short**2 if self.squared else short
+        values = (1 + _negative_margins("Hinge", outputs, targets)).clamp_min(0)
+        return values**2 if self.squared else values
 
 
-def _check_signed(name: str, outputs: Tensor, targets: Tensor) -> None:
-    """Raise ``LossError`` unless there is one output per sample, with labels 0 or 1."""
+def _negative_margins(name: str, outputs: Tensor, targets: Tensor) -> Tensor:
+    """(batch,) −sF; raises ``LossError`` unless there is one output per sample, with labels 0 or 1."""
     if outputs.numel() != len(outputs) or targets.shape != outputs.shape[:1]:
         raise LossError(
             f"{name} needs one output per sample and as many targets; got {tuple(outputs.shape)} and "
@@ -164,6 +151,7 @@ def _check_signed(name: str, outputs: Tensor, targets: Tensor) -> None:
         )
     if not bool(((targets == 0) | (targets == 1)).all()):
         raise LossError(f"{name} needs `targets` that are 0 or 1; got other values.")
+    return (1 - 2 * targets.to(outputs)) * outputs.flatten()
 
 
 def predicted(outputs: Tensor) -> Tensor:
@@ -208,14 +196,19 @@ class SquaredError:
     """
 
     def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        if outputs.numel() != targets.numel() or len(outputs) != len(targets):
-            raise LossError(
-                f"SquaredError needs as many targets as outputs, {tuple(outputs.shape)}; "
-                f"got {tuple(targets.shape)}."
-            )
-        # Both flattened to (batch, outputs): (batch, 1) − (batch,) would broadcast to a square.
-        count = len(outputs)
-        return ((outputs.reshape(count, -1) - targets.reshape(count, -1)) ** 2).sum(1)
+        values, goals = _paired(outputs, targets)
+        return ((values - goals) ** 2).sum(1)
+
+
+def _paired(outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """Both as (batch, outputs): (batch, 1) − (batch,) would broadcast to a square."""
+    count = len(outputs)
+    if outputs.numel() != targets.numel() or count != len(targets):
+        raise LossError(
+            f"SquaredError needs as many targets as outputs, {tuple(outputs.shape)}; got "
+            f"{tuple(targets.shape)}."
+        )
+    return outputs.reshape(count, -1), targets.reshape(count, -1)
 
 
 @dataclass(frozen=True)
@@ -241,8 +234,7 @@ class Huber:
     delta: float = 1.0
 
     def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        SquaredError()(outputs, targets)  # validates the shapes
-        values, goals = outputs.reshape(len(outputs), -1), targets.reshape(len(outputs), -1)
+        values, goals = _paired(outputs, targets)
         return functional.huber_loss(values, goals.to(values), reduction="none", delta=self.delta).mean(1)
 
 
@@ -264,12 +256,9 @@ class WeightedCrossEntropy:
                 f"CrossEntropyLoss needs one `weight` for each of the {outputs.shape[1]} classes; got "
                 f"{len(self.weights)}."
             )
+        weights, smoothing = self.weights.to(outputs), self.label_smoothing
         return functional.cross_entropy(
-            outputs,
-            targets,
-            weight=self.weights.to(outputs),
-            reduction="none",
-            label_smoothing=self.label_smoothing,
+            outputs, targets, weights, reduction="none", label_smoothing=smoothing
         )
 
 
@@ -301,8 +290,7 @@ class InferredCriterion:
 
 
 def inferred_criterion(targets: Tensor | None) -> Criterion:
-    """Cross-entropy for int64 labels and predicted labels (None); squared error for floating-point
-    numbers."""
+    """Cross-entropy for int64 labels and predicted labels (None); squared error for floats."""
     if targets is None or targets.dtype == torch.long:
         return CrossEntropy()
     if targets.is_floating_point():
@@ -321,8 +309,7 @@ def as_criterion(criterion: Any, targets: Tensor | None = None) -> Criterion:
     Args:
         criterion: a criterion of certus; any callable of outputs and targets; or a ``CrossEntropyLoss``,
             ``MSELoss``, ``HuberLoss`` or ``BCEWithLogitsLoss`` of torch with reduction "mean" or "none".
-            None:
-            see ``InferredCriterion``.
+            None: see ``InferredCriterion``.
         targets: all targets of the data, for a ``CrossEntropyLoss`` with weights and reduction "mean", which
             divides by the sum of their weights.
 
@@ -334,40 +321,35 @@ def as_criterion(criterion: Any, targets: Tensor | None = None) -> Criterion:
     usable = callable(criterion) and not isinstance(criterion, type)
     rule = "be a criterion, such as certus.CrossEntropy() or torch.nn.MSELoss()"
     require(usable, "criterion", rule, repr(criterion))
-    kind, reduction = type(criterion), getattr(criterion, "reduction", "none")
-    mean = reduction == "mean" and kind in _TORCHS
-    if reduction != "none" and not mean:
+    reduction = getattr(criterion, "reduction", "none")
+    known = type(criterion) in (nn.CrossEntropyLoss, nn.MSELoss, nn.HuberLoss, nn.BCEWithLogitsLoss)
+    if reduction != "none" and not (known and reduction == "mean"):
         raise LossError(
             f"`criterion` must return one number per sample; got reduction={reduction!r}. Use "
             f'reduction="none", and take the mean yourself.'
         )
-    match criterion if kind in _TORCHS else None:
+    match criterion if known else None:
         case nn.CrossEntropyLoss():
             rule = "have a negative `ignore_index`; remove the ignored samples from the data"
             require(criterion.ignore_index < 0, "criterion", rule, criterion.ignore_index)
             if criterion.weight is None:
                 return CrossEntropy(criterion.label_smoothing)
             weights = criterion.weight.detach()
-            if mean:
+            if reduction == "mean":
                 weights = weights * _share_of(weights, targets)
             return WeightedCrossEntropy(weights, criterion.label_smoothing)
         case nn.MSELoss():
             return MeanSquaredError()
         case nn.HuberLoss():
             return Huber(criterion.delta)
-        case nn.BCEWithLogitsLoss():
+        case nn.BCEWithLogitsLoss(pos_weight=positive):
             rule = "have no `weight`: give the samples weights, in `Samples`"
             require(criterion.weight is None, "criterion", rule, criterion.weight)
-            if criterion.pos_weight is None:
-                return BinaryCrossEntropy()
-            single = criterion.pos_weight.numel() == 1
-            require(single, "criterion", "have a `pos_weight` of one number", criterion.pos_weight)
-            return BinaryCrossEntropy(float(criterion.pos_weight))
+            single = positive is None or positive.numel() == 1
+            require(single, "criterion", "have a `pos_weight` of one number", positive)
+            return BinaryCrossEntropy() if positive is None else BinaryCrossEntropy(float(positive))
     loss: Criterion = criterion
     return loss
-
-
-_TORCHS = (nn.CrossEntropyLoss, nn.MSELoss, nn.HuberLoss, nn.BCEWithLogitsLoss)
 
 
 def _share_of(weights: Tensor, targets: Tensor | None) -> float:
@@ -429,26 +411,26 @@ class ModelLoss:
         try:
             outputs = self.model(inputs.clone())
         except (RuntimeError, TypeError, ValueError) as reason:
-            self._explain(inputs, reason)
-            raise
+            if (explanation := self._explanation(inputs, reason)) is None:
+                raise
+            raise LossError(f"`inputs` must have {explanation}") from reason
         return require_tensor(outputs)
 
     def __call__(self, inputs: Tensor, targets: Tensor) -> Tensor:
         return self.criterion(self.outputs(inputs), targets)
 
-    def _explain(self, inputs: Tensor, reason: Exception) -> None:
-        """Raise ``LossError`` if the model failed because of the device, dtype or shape of the inputs."""
+    def _explanation(self, inputs: Tensor, reason: Exception) -> str | None:
+        """The device, dtype or shape of the inputs for which the model failed, if it is one of them."""
         parameter = next(self.model.parameters(), None)
         if parameter is not None and not torch.is_autocast_enabled(inputs.device.type):
             for what in ("device", "dtype"):
                 has, needs = getattr(inputs, what), getattr(parameter, what)
                 if has != needs:
-                    raise LossError(f"`inputs` must have the model's {what} {needs}; got {has}.") from reason
+                    return f"the model's {what} {needs}; got {has}."
         if _OF_SHAPES.search(str(reason)) and not isinstance(reason, CertusError | torch.OutOfMemoryError):
             shape = ", ".join(["batch", *map(str, inputs.shape[1:])])
-            raise LossError(
-                f"`inputs` must have a shape that the model takes; it fails at ({shape}): {reason}"
-            ) from reason
+            return f"a shape that the model takes; it fails at ({shape}): {reason}"
+        return None
 
 
 def evaluate_loss(loss: AnyLoss, inputs: Tensor, targets: Tensor | None) -> Tensor:
@@ -476,9 +458,8 @@ def loss_and_slope(
 ) -> tuple[Tensor, Tensor]:
     """ℓ and ∇_x ℓ at each sample: one forward pass, and one backward pass to the inputs only.
 
-    The losses are summed, never averaged, before they are differentiated, so that each gradient is
-    independent
-    of the batch size. ``keep_graph`` makes the slope differentiable in ``inputs``.
+    The losses are summed, never averaged, so that each gradient is independent of the batch size.
+    ``keep_graph`` makes the slope differentiable in ``inputs``.
     """
     with torch.enable_grad():
         values = evaluate_loss(loss, inputs, targets)
@@ -498,22 +479,19 @@ def loss_and_slope(
 _FEW = 4  # channels; with more, padding is cheaper than windows
 _MANY = 2**15  # least number of entries of all images
 _WIDE = 25  # least number of entries of a window
-_BACKWARD = torch.ops.aten.convolution_backward.default
 
 
 def fast_image_gradients(model: object, inputs: Tensor) -> AbstractContextManager[Any]:
     """Context in which gradients with respect to images avoid the padded channels of oneDNN.
 
     oneDNN pads the channels of a convolution to a multiple of 16. The input gradient of a first convolution
-    has
-    one channel, or three, but 16 are computed. As a matrix product and a sum over windows it needs no
+    has one channel, or three, but 16 are computed. As a matrix product and a sum over windows it needs no
     padding:
 
         ∂ℓ/∂x = fold(Wᵀ ∂ℓ/∂y),    fold: the sum of overlapping windows, the adjoint of F.unfold
 
     ``benchmarks.image_slopes`` compares the two. Small windows and float64, which oneDNN does not support,
-    use
-    PyTorch's own. Dispatching costs a tenth of a millisecond, so the context is empty where nothing is
+    use PyTorch's own. Dispatching costs a tenth of a millisecond, so the context is empty where nothing is
     gained.
     """
     images = inputs.dim() == 4 and inputs.shape[1] <= _FEW and inputs.numel() >= _MANY
@@ -527,34 +505,16 @@ def _gains(part: nn.Module) -> bool:
 
 
 class _FoldedBackward(TorchDispatchMode):
-    """Computes input gradients of convolutions with few channels by ``fold``, if no other gradient is
-    needed."""
+    """Computes input gradients of convolutions with few channels by ``fold``, if no other one is needed."""
 
-    def __torch_dispatch__(
-        self,
-        func: Callable[..., Any],
-        types: Sequence[type],
-        args: Sequence[Any] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
-        if func is _BACKWARD and not kwargs:
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.ops.aten.convolution_backward.default and not kwargs:
             slope, inputs, weight, _, stride, padding, dilation, transposed, _, groups, wanted = args
             alone = list(wanted) == [True, False, False]
             plain = groups == 1 and not transposed and inputs.dtype == torch.float32
             few = inputs.dim() == 4 and inputs.shape[1] <= _FEW and weight[0, 0].numel() >= _WIDE
             if alone and plain and few:
-                return _folded(slope, inputs, weight, stride, padding, dilation), None, None
+                windows = weight.flatten(1).t() @ slope.flatten(2)
+                sizes = (inputs.shape[2:], weight.shape[2:], dilation, padding, stride)
+                return functional.fold(windows, *map(tuple, sizes)), None, None
         return func(*args, **(kwargs or {}))
-
-
-def _folded(
-    slope: Tensor,
-    inputs: Tensor,
-    weight: Tensor,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-) -> Tensor:
-    windows = weight.flatten(1).t() @ slope.flatten(2)
-    size, kernel = tuple(inputs.shape[2:]), tuple(weight.shape[2:])
-    return functional.fold(windows, size, kernel, tuple(dilation), tuple(padding), tuple(stride))

@@ -13,6 +13,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from certus._tensor import as_float64
 from certus.errors import require
 
 
@@ -75,14 +76,13 @@ class DiagonalNorm:
     weights: Tensor
 
     def __call__(self, vectors: Tensor) -> Tensor:
-        # In float64, whatever the weights are in: bounds rest on it. Not every device has it: on the CPU.
-        exact = vectors.cpu().double()
-        squares = self.weights.cpu().double() * exact**2
+        # In float64, whatever the weights are in: bounds rest on it.
+        squares = as_float64(self.weights) * as_float64(vectors) ** 2
         return squares.flatten(1).sum(1).sqrt().to(vectors)
 
     @property
     def dual(self) -> DiagonalNorm:
-        return DiagonalNorm(1 / self.weights.cpu().double())
+        return DiagonalNorm(1 / as_float64(self.weights))
 
     @property
     def euclidean_floor(self) -> float:
@@ -96,15 +96,14 @@ class MatrixNorm:
     matrix: Tensor
 
     def __call__(self, vectors: Tensor) -> Tensor:
-        # In float64 and on the CPU, as above: with an ill-conditioned M, float32 would lose all digits of an
-        # inverse.
-        flat = vectors.flatten(1).cpu().double()
+        # In float64, as above: with an ill-conditioned M, float32 would lose all digits of an inverse.
+        flat = as_float64(vectors.flatten(1))
         squares = ((flat @ self._double) * flat).sum(1)
         return squares.clamp_min(0).sqrt().to(vectors)
 
     @cached_property
     def _double(self) -> Tensor:
-        matrix = self.matrix.detach().cpu().double()
+        matrix = as_float64(self.matrix).detach()
         return (matrix + matrix.T) / 2  # which has the same vᵀMv
 
     @cached_property

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from certus.mdp.cartpole import make_cartpoles, variations
 from certus.mdp.deep import DeepQLearning
-from certus.mdp.evaluation import episode_lengths
+from certus.mdp.policies import episode_lengths
 from certus.mdp.transition import AngleReward
 from studies.cartpole.pairs import NOMINAL, ROBUST, AgentPair, pair_figure, pair_table, pair_verdict
 from studies.study import Measured, Part, Picture, Scale, Study, Verdict

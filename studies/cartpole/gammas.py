@@ -7,11 +7,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from certus.display.canvas import COLOURS, new_figure
-from certus.mdp.evaluation import MeanEstimate, estimate_mean
-from certus.mdp.robust import cartpole_worst_case
 from certus.mdp.tabular import Landing, cartpole_learner, fit_cartpole
 from certus.mdp.transition import WeakPenaltyWarning
-from studies.cartpole.pairs import mean_lengths, try_out
+from studies.cartpole.cells import cartpole_worst_case
+from studies.cartpole.pairs import MeanEstimate, estimate_mean, mean_lengths, try_out
 from studies.page import markdown_table
 from studies.study import Measured, Outcome, Part, Picture, Quantity, Scale, Study, Verdict, outcome_of
 from studies.workspace import Workspace

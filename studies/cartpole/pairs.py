@@ -5,19 +5,21 @@ A gain is the mean of robust − nominal over the seeds, with its 95% interval (
 
 from __future__ import annotations
 
+import math
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import stdtrit
 
 from certus.display.canvas import COLOURS, new_figure
-from certus.errors import require_count
+from certus.errors import require, require_count
 from certus.mdp.cartpole import ORIGINAL, START, STEP_LIMIT, CartPole, advance, fallen, variations
-from certus.mdp.evaluation import MeanEstimate, Trials, estimate_mean, run_trials
-from certus.mdp.policies import Policy
+from certus.mdp.policies import Policy, Trials, run_trials
 from certus.storage.write import write_atomically
 from studies.page import markdown_table
 from studies.study import Outcome, Quantity, Verdict, outcome_of_several
@@ -56,6 +58,32 @@ def try_out(
 def mean_lengths(tried: Mapping[str, Sequence[Trials]]) -> dict[str, list[float]]:
     """Return the mean episode length of each policy, by system."""
     return {system: [float(one.lengths.mean()) for one in runs] for system, runs in tried.items()}
+
+
+@dataclass(frozen=True)
+class MeanEstimate:
+    """A mean with its standard error and a confidence interval (Student's t): *estimated*."""
+
+    mean: float
+    error: float
+    low: float
+    high: float
+
+
+def estimate_mean(values: Sequence[float] | NDArray[np.floating], confidence: float = 0.95) -> MeanEstimate:
+    """Mean, standard error and interval of independent values. Of one value nothing more is known: ±∞.
+
+    >>> estimate_mean([1.0, 2.0, 3.0])
+    MeanEstimate(mean=2.0, error=0.577..., low=-0.484..., high=4.484...)
+    """
+    require(0 < confidence < 1, "confidence", "lie strictly between 0 and 1", confidence)
+    require(len(values) > 0, "values", "not be empty", values)
+    mean, count = float(np.mean(values)), len(values)
+    if count == 1:
+        return MeanEstimate(mean, math.inf, -math.inf, math.inf)
+    error = float(np.std(values, ddof=1)) / math.sqrt(count)
+    reach = float(stdtrit(count - 1, (1 + confidence) / 2)) * error
+    return MeanEstimate(mean, error, mean - reach, mean + reach)
 
 
 AgentPair = Mapping[str, Mapping[str, float]]

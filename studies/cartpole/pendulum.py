@@ -14,8 +14,7 @@ import numpy as np
 
 from certus.errors import require, require_count
 from certus.mdp.cartpole import discretize_action
-from certus.mdp.evaluation import episode_rewards
-from certus.mdp.policies import Covering
+from certus.mdp.policies import Covering, episode_rewards
 from certus.mdp.tabular import Decay, TabularQLearning
 from certus.mdp.transition import AngleReward
 from studies.cartpole.pairs import NOMINAL, ROBUST, pair_figure, pair_table, pair_verdict

@@ -14,9 +14,9 @@ import numpy as np
 
 from certus.display.canvas import COLOURS, legend_below, new_figure
 from certus.mdp.cartpole import variations
-from certus.mdp.evaluation import MeanEstimate, episode_lengths, estimate_mean
+from certus.mdp.policies import episode_lengths
 from certus.mdp.tabular import Decay, cartpole_learner, fit_cartpole
-from studies.cartpole.pairs import gain_text, outcome_of_gains
+from studies.cartpole.pairs import MeanEstimate, estimate_mean, gain_text, outcome_of_gains
 from studies.page import markdown_table
 from studies.study import Measured, Part, Picture, Quantity, Scale, Study, Verdict
 from studies.workspace import Workspace

@@ -19,17 +19,18 @@ import numpy as np
 
 from certus.display.canvas import COLOURS, new_figure
 from certus.mdp.cartpole import ORIGINAL, CartPole, variations
-from certus.mdp.evaluation import MeanEstimate, estimate_mean, run_trials
-from certus.mdp.policies import Policy
-from certus.mdp.robust import cartpole_optimum
+from certus.mdp.policies import Policy, run_trials
 from certus.mdp.tabular import cartpole_learner, fit_cartpole
+from studies.cartpole.cells import cartpole_optimum
 from studies.cartpole.pairs import (
     NOMINAL,
     PAPER,
     PENALTY,
     ROBUST,
     AgentPair,
+    MeanEstimate,
     animate,
+    estimate_mean,
     gain_text,
     mean_score,
     paired_gain,

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from certus.data import Samples
 from certus.datasets.base import digest_arrays
-from certus.datasets.packages import CIFAR10, CIFAR10_CLASSES
+from certus.datasets.fetched import CIFAR10, CIFAR10_CLASSES
 from certus.storage.files import RunError
 from certus.storage.write import write_atomically
 from studies.dogs.resnet50 import EXPECTED as WEIGHTS

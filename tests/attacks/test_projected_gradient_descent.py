@@ -99,7 +99,7 @@ def test_the_loss_may_be_multiplied(norm: float) -> None:
     inputs = torch.rand(3, 4)
     plain = BIM(0.3, norm)(waves, inputs)
     for factor in (2.0**-80, 2.0**10):
-        found = BIM(0.3, norm)(lambda z, f=factor: f * waves(z), inputs)  # type: ignore[misc]
+        found = BIM(0.3, norm)(lambda z, f=factor: f * waves(z), inputs)
         torch.testing.assert_close(found, plain, rtol=1e-5, atol=1e-6)
 
 

@@ -61,12 +61,12 @@ FUNCTIONS: dict[str, Callable[[Series], Series]] = {
     "sigmoid": _sigmoid,
     "tanh": _tanh,
     "softplus": _softplus,
-    "GELU": lambda z: z / 2 * (1 + (z / arb(2).sqrt()).erf()),
-    "GELU (tanh)": _gelu_tanh,
-    "SiLU": lambda z: z * _sigmoid(z),
-    "Mish": lambda z: z * _tanh(_softplus(z)),
-    "log cosh": _log_cosh,
-    "smooth absolute value": lambda z: (z * z + 1).sqrt() - 1,
+    "gelu": lambda z: z / 2 * (1 + (z / arb(2).sqrt()).erf()),
+    "gelu_tanh": _gelu_tanh,
+    "silu": lambda z: z * _sigmoid(z),
+    "mish": lambda z: z * _tanh(_softplus(z)),
+    "log_cosh": _log_cosh,
+    "smooth_abs": lambda z: (z * z + 1).sqrt() - 1,
 }
 """The base σ of the activation table, by name; ELU, which has two pieces, is checked in closed form."""
 
@@ -82,7 +82,7 @@ def _activation(module: nn.Module, units: Sequence[Series]) -> list[Series]:
             return [_softplus(sharp * unit) / sharp for unit in units]
         case LogCosh() | SmoothAbs():
             sharp = arb(float(module.sharpness))
-            base = FUNCTIONS["log cosh" if isinstance(module, LogCosh) else "smooth absolute value"]
+            base = FUNCTIONS["log_cosh" if isinstance(module, LogCosh) else "smooth_abs"]
             return [base(sharp * unit) / sharp for unit in units]
     raise NotImplementedError(type(module))
 

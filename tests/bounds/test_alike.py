@@ -15,7 +15,6 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 import certus
 from certus.bounds import Analysis
-from certus.certificates.proven.problem import Network
 from certus.errors import UnsupportedError
 
 Forward = Callable[[Tensor], Tensor]
@@ -135,7 +134,7 @@ def test_layers_that_drop_in_training_are_read_through() -> None:
         return x
 
     model = Does(function, **layers)
-    network = Network(Analysis(model, input_shape=(4,)))
+    network = Analysis(model, input_shape=(4,)).graph.apply
     points = torch.randn(9, 4, dtype=torch.float64)
     torch.testing.assert_close(network(points), model.last(F.elu(points)), rtol=1e-12, atol=0)
 

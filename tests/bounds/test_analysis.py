@@ -9,10 +9,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from certus.bounds.activations import MaxPool
 from certus.bounds.analysis import Analysis
-from certus.bounds.passes import forward
 from certus.costs import SquaredSup, WeightedL2
+from certus.kernel.max_pool import MaxPool
 from certus.losses import CrossEntropy
 from tests.bounds.balls import balls, coefficient, outputs
 
@@ -49,14 +48,13 @@ def test_the_slope_between_any_two_classes(scale: float) -> None:
             first = model[0]
             assert isinstance(first, nn.Linear)
             first.bias.zero_()  # so that the units are steepest at the point
-        analysis = Analysis(model)
-        radius = torch.zeros(1, dtype=torch.float64)
-        reach, trace = forward(analysis.steps, analysis.geometry.start(analysis.shape, point), radius)
-        found = analysis.backward_pass.label_margins(reach, trace, torch.tensor([0]))
+        smoothness = Analysis(model).smoothness
+        end, trace = smoothness.body.forward(smoothness.start(point), torch.zeros(1, dtype=torch.float64))
+        found = smoothness._own_margins(end, trace, torch.tensor([0]))
         jacobian = torch.autograd.functional.jacobian(model, point)[0, :, 0]
         truth = max(float((a - b).norm()) for a, b in product(jacobian, jacobian))
         assert truth <= float(found.spread) * (1 + 1e-12)
-        assert float(found.spread) <= float(found.slopes.topk(2).values.sum()) * (1 + 1e-12)
+        assert float(found.spread) <= float(found.lipschitz.topk(2).values.sum()) * (1 + 1e-12)
 
 
 def test_the_parts_of_the_curvature_are_all_of_it() -> None:
@@ -87,7 +85,7 @@ def test_curvature_in_the_sup_norm() -> None:
 
         hessian = torch.autograd.functional.hessian(loss, z / 4 * ones)
         attained = max(attained, float(ones @ hessian @ ones))
-    bounds = Analysis(model, cost=SquaredSup()).everywhere.bounds
+    bounds = Analysis(model, cost=SquaredSup()).everywhere.curvature
     assert attained > 4  # more than 4 times what it is in L2 at most, and that is at most 1 + 1
     for bound in bounds.values():
         assert float(bound) >= attained
@@ -110,5 +108,5 @@ def test_windows_of_inputs_that_are_not_square(shape: tuple[int, ...]) -> None:
         model = nn.Sequential(nn.MaxPool2d(kernel, stride), nn.Flatten())
         width = model(torch.zeros(1, *shape)).shape[1]
         found = Analysis(nn.Sequential(*model, nn.Linear(width, 2)), input_shape=shape)
-        (windows,) = [step.stage for step in found.steps if isinstance(step.stage, MaxPool)]
+        (windows,) = [node.primitive for node in found.graph.nodes if isinstance(node.primitive, MaxPool)]
         assert math.sqrt(3) <= windows.gain <= math.sqrt(3) * (1 + 1e-12)

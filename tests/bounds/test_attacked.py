@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor, nn
 
-from certus.bounds import operators as chain
+from certus.kernel import operators
 from tests.bounds.ascent import climb, margin_loss
 from tests.bounds.attacked import attack, attack_network
 from tests.bounds.image_networks import Made
@@ -53,13 +55,13 @@ def test_the_ascent_finds_a_chain_that_forgets_its_first_layer(monkeypatch: pyte
     """A mistake that sampling had missed, made again on purpose."""
     assert attack_network(chain_of_three(), 0, 12).violations == []
 
-    def forgetful(parts: list[tuple[Tensor, float, chain.Entrywise]]) -> Tensor:
+    def forgetful(parts: list[tuple[Tensor, float, Any]]) -> Tensor:
         norms, before, _ = parts[0]
         for own, norm, absolute in parts[1:]:
             norms = torch.minimum(own * before, absolute(norms[None])[0])
             before = norm
         return norms
 
-    monkeypatch.setattr(chain, "_prefix_norms", forgetful)
+    monkeypatch.setattr(operators, "_prefix_norms", forgetful)
     found = attack_network(chain_of_three(), 0, 12).violations
     assert any(line.startswith("seed 0: curvature attained") for line in found)

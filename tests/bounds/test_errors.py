@@ -9,8 +9,8 @@ from torch import Tensor, nn
 import certus
 from certus import CrossEntropy
 from certus.bounds import RULES, rule
-from certus.bounds.operators import Diagonal
 from certus.errors import ArgumentError, LossError, UnreadableModelError, UnsupportedError
+from certus.kernel.operators import Diagonal
 from certus.models import LogCosh, Normalize, Residual, Scale
 
 
@@ -224,3 +224,10 @@ def test_a_softplus_that_jumps() -> None:
     model = nn.Sequential(nn.Linear(1, 1), nn.Softplus(threshold=19.5), nn.Linear(1, 2))
     with pytest.raises(UnsupportedError, match=r"threshold=19\.5.*must be at least 20"):
         certus.input_smoothness(model)
+
+
+def test_a_maximum_over_padding_alone() -> None:
+    """A window that holds no entry of its input has no maximum."""
+    model = nn.Sequential(nn.MaxPool1d(2, stride=1, padding=1, dilation=3), nn.Flatten(), nn.Linear(1, 2))
+    with pytest.raises(UnreadableModelError):
+        certus.input_smoothness(model, input_shape=(1, 2))

@@ -17,8 +17,8 @@ from torch.nn.utils.parametrizations import spectral_norm
 import certus
 from certus.bounds import RULES, Analysis, rule
 from certus.bounds.claims import check_operator
-from certus.bounds.operators import Convolution, Diagonal, Gather, LastAxis, Operator, Transposed
 from certus.errors import CertusError, UnsupportedError
+from certus.kernel.operators import Affine, Convolution, Diagonal, Gather, LastAxis, Transposed
 from certus.layers import LogCosh, Residual
 
 
@@ -132,7 +132,7 @@ def test_functions_that_move_numbers_and_are_affine_compute_what_they_do() -> No
     assert 0 < float(norms.max()) <= bound.output_lipschitz
 
 
-def _operators() -> dict[str, Operator]:
+def _operators() -> dict[str, Affine]:
     generator = torch.Generator().manual_seed(0)
     weight = torch.randn(2, 3, 3, 3, generator=generator, dtype=torch.float64)
     turned = Convolution(

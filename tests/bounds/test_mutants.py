@@ -12,11 +12,13 @@ from torch import Tensor, nn
 
 import certus
 from certus import CrossEntropy
-from certus.bounds import criteria, spectral
-from certus.bounds import curvature_rules as bending
-from certus.bounds.activations import Activation
-from certus.bounds.curvature_rules import Site
-from certus.bounds.passes import Reach
+from certus.bounds import norm_proposals
+from certus.kernel import curvature, norms, operators
+from certus.kernel.curvature import Site
+from certus.kernel.losses import Softmax
+from certus.kernel.operators import Affine
+from certus.kernel.passes import ForwardBound
+from certus.kernel.pointwise import Pointwise
 from tests.bounds.networks import Plan
 from tests.bounds.test_closed_forms import check_linear_softmax
 from tests.bounds.test_closed_forms import (
@@ -25,18 +27,16 @@ from tests.bounds.test_closed_forms import (
 from tests.bounds.test_closed_forms import (
     test_one_hidden_unit_with_a_known_maximiser as check_known_maximiser,
 )
-from tests.bounds.test_norms import (
+from tests.bounds.test_norm_proposals import (
     test_convolutions_against_the_dense_svd as check_convolutions,
 )
-from tests.bounds.test_norms import (
-    test_gram_iteration_is_an_upper_bound_and_tight as check_matrices,
-)
 from tests.bounds.test_soundness import violations
+from tests.kernel.reading import operator, svd_norm
 
 
 @pytest.fixture(autouse=True)
 def no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spectral, "_CACHE", type(spectral._CACHE)())
+    monkeypatch.setattr(norm_proposals, "_CACHE", type(norm_proposals._CACHE)())
 
 
 def caught(check: Callable[[], object]) -> bool:
@@ -47,31 +47,34 @@ def caught(check: Callable[[], object]) -> bool:
     return False
 
 
-def test_power_iteration_for_a_norm(monkeypatch: pytest.MonkeyPatch) -> None:
-    def power_iteration(matrices: Tensor) -> float:
-        vectors = torch.ones(len(matrices), matrices.shape[2], 1, dtype=matrices.dtype)
-        for _ in range(20):
-            vectors = matrices.mH @ (matrices @ vectors)
-            vectors = vectors / torch.linalg.vector_norm(vectors, dim=1, keepdim=True)
-        return float(torch.linalg.vector_norm(matrices @ vectors, dim=1).max())
+def test_norms_that_nobody_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Power iteration gives lower bounds: as claims they are refused, unchecked they would be wrong."""
 
-    assert not caught(lambda: check_matrices((40, 40), "gaussian"))
-    monkeypatch.setattr(spectral, "_largest", power_iteration)
-    assert caught(lambda: check_matrices((40, 40), "gaussian"))
+    def power_iteration(matrices: Tensor) -> float:
+        return float(norm_proposals._power_iteration(matrices, 3).max())
+
+    monkeypatch.setattr(norm_proposals, "_largest_norm", power_iteration)
+    assert not caught(lambda: svd_at_most_norm(1))
+    monkeypatch.setattr(operators, "checked_norm", lambda matrices, claim, error=0.0: claim)
+    assert caught(lambda: svd_at_most_norm(2))
+
+
+def svd_at_most_norm(seed: int) -> None:
+    torch.manual_seed(seed)
+    layer = nn.Linear(12, 12).double()
+    assert svd_norm(layer.weight.detach()) <= operator(layer, (12,)).norm
 
 
 def test_an_fft_at_the_unpadded_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    from certus.bounds import operators as convolution
-    from tests.bounds import test_norms
+    right = norms.circulant_blocks
 
-    right = spectral.circulant_norm
-
-    def unpadded(weight: Tensor, padded: tuple[int, ...], *rest: object) -> float:
-        return right(weight, tuple(max(size - 2, 1) for size in padded), *rest)  # type: ignore[arg-type]
+    def unpadded(weight: Tensor, padded: tuple[int, ...], *rest: Any) -> tuple[Tensor, float]:
+        return right(weight, tuple(max(size - 2, 1) for size in padded), *rest)
 
     assert not caught(lambda: check_convolutions(2))
-    monkeypatch.setattr(test_norms, "circulant_norm", unpadded)
-    monkeypatch.setattr(convolution, "circulant_norm", unpadded)
+    for module in (operators, norm_proposals):
+        monkeypatch.setattr(module, "circulant_blocks", unpadded)
+    monkeypatch.setattr(norm_proposals, "_SMALL_SIDE", 0)
     assert caught(lambda: check_convolutions(2))
 
 
@@ -80,18 +83,18 @@ DEEP = Plan("mlp", 1, (1, 1), 2, 12, 3.0, 5)
 
 def test_curvature_without_one_layer(monkeypatch: pytest.MonkeyPatch) -> None:
     """The sum rule, the max rule and β, each without the term of the first activation."""
-    right = bending.sum_rule_curvature
+    right = curvature.sum_rule
 
     def forgetful(site: Site, bent: Tensor) -> Tensor:
         return right(site, bent) * (0.0 if site.matrix is not None else 1.0)
 
     assert not caught(check_known_maximiser)
-    monkeypatch.setattr("certus.bounds.activations.sum_rule_curvature", forgetful)
+    monkeypatch.setattr("certus.kernel.pointwise.sum_rule", forgetful)
     assert caught(check_known_maximiser)
 
 
 def test_beta_without_one_layer(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = Activation.forward
+    right = Pointwise.forward
     torch.manual_seed(0)
     network = nn.Sequential(nn.Linear(1, 1), nn.Tanh(), nn.Linear(1, 2)).double()
     for weights in network.parameters():
@@ -108,33 +111,33 @@ def test_beta_without_one_layer(monkeypatch: pytest.MonkeyPatch) -> None:
 
     assert not caught(sound)
 
-    def straight(self: Activation, before: Reach, *rest: Any) -> tuple[Reach, Any]:
-        reach, saved = right(self, before, *rest)
-        return replace(reach, curvature=before.curvature * 0), saved
+    def straight(self: Pointwise, before: ForwardBound, *rest: Any) -> tuple[ForwardBound, Any]:
+        bound, memory = right(self, before, *rest)
+        return replace(bound, curvature=before.curvature * 0), memory
 
-    monkeypatch.setattr(Activation, "forward", straight)
+    monkeypatch.setattr(Pointwise, "forward", straight)
     assert caught(sound)
 
 
 def test_half_and_one_swapped_in_the_softmax_rule(monkeypatch: pytest.MonkeyPatch) -> None:
     """λ_max(diag p − ppᵀ) ≤ 1 instead of ½, D²/2 instead of D²/4; and the other way round, D²/8."""
     assert not caught(lambda: check_linear_softmax(0, 0.3))
-    right = criteria.Softmax.combine
+    right = Softmax.combine
     for factor in (2.0, 0.5):
         with monkeypatch.context() as patch:
             patch.setattr(
-                criteria.Softmax,
+                Softmax,
                 "combine",
                 lambda self, bend, spread, *rest, f=factor: right(self, bend, spread * f**0.5, *rest),
             )
-            patch.setattr(criteria.Softmax, "variance", lambda self, error, f=factor: 0.25 * f + 0 * error)
-            patch.setattr(criteria.Softmax, "corrected", lambda self, bend, length: 1e9 + 0 * bend)
+            patch.setattr(Softmax, "variance", lambda self, error, f=factor: 0.25 * f + 0 * error)
+            patch.setattr(Softmax, "corrected", lambda self, bend, length: 1e9 + 0 * bend)
             assert caught(lambda: check_linear_softmax(0, 0.3))
 
 
 def test_the_unsmoothed_rule_under_label_smoothing(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not caught(check_smoothing)
-    monkeypatch.setattr(criteria.Softmax, "weight", lambda self, error, classes: self.slope * error)
+    monkeypatch.setattr(Softmax, "weight", lambda self, error, classes: self.slope * error)
     assert caught(check_smoothing)
 
 
@@ -142,7 +145,6 @@ def test_random_networks_see_a_bound_that_is_too_small(monkeypatch: pytest.Monke
     """The sampling itself has teeth: norms a third of the truth are found out."""
     plans = [Plan(kind, 2, (3,), 3, 1, 1.0, seed) for kind in ("mlp", "residual") for seed in range(10)]
     assert not any(violations(plan, CrossEntropy()) for plan in plans)
-    right = spectral._largest
-    monkeypatch.setattr(spectral, "_largest", lambda matrices: right(matrices) / 3)
-    monkeypatch.setattr(spectral, "_CACHE", type(spectral._CACHE)())
+    right: Any = vars(Affine)["norm"]
+    monkeypatch.setattr(Affine, "norm", property(lambda self: right.fget(self) / 3))
     assert any(violations(plan, CrossEntropy()) for plan in plans)

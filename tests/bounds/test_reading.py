@@ -14,7 +14,7 @@ from torch.nn.utils.parametrizations import spectral_norm, weight_norm
 import certus
 from certus._eval_mode import eval_mode
 from certus.bounds import Analysis
-from certus.bounds.operators import Operator
+from certus.kernel.operators import Affine
 
 
 def normed(seed: int = 0) -> nn.Sequential:
@@ -69,8 +69,8 @@ def test_bounds_and_network_have_the_same_weights() -> None:
     """Read twice in train mode, bounds and network belonged to different weights: 9.523 above 9.499."""
     model = normed(1)
     frozen = copy.deepcopy(model).eval()
-    first = Analysis(model, input_shape=(6,)).steps[0].stage
-    assert isinstance(first, Operator)
+    first = Analysis(model, input_shape=(6,)).graph.nodes[1].primitive
+    assert isinstance(first, Affine)
     torch.testing.assert_close(
         first.transpose(torch.eye(30).double()), dense_rows(frozen), rtol=1e-12, atol=0
     )
@@ -123,7 +123,7 @@ def test_each_weight_is_computed_once() -> None:
         assert bool((layer.weight == layer.weight).all())
         torch.testing.assert_close(model(torch.eye(2).double()) - layer.bias, layer.weight.T)
     analysis = Analysis(model, input_shape=(2,))  # agrees with itself
-    assert analysis.head is not None
+    assert analysis.smoothness.head is not None
 
 
 def test_weight_norm_in_train_mode_is_read_as_it_is() -> None:

@@ -10,9 +10,8 @@ from torch import nn
 
 import certus
 from certus.bounds import Analysis
-from certus.bounds.passes import amplification
-from certus.certificates.proven.float_error import outputs_at
 from certus.errors import UnreadableModelError
+from certus.kernel.problem import outputs_at
 from certus.layers import Residual, Scale
 
 
@@ -63,8 +62,7 @@ def test_swelling_counts_every_way() -> None:
     last.weight.data = 7 * torch.eye(2)
     model = nn.Sequential(Scale(0.5), nn.Tanh(), Residual(branch), Scale(0.1), nn.Tanh(), last)
     analysis = Analysis(model.double(), input_shape=(2,))
-    steps = [*analysis.steps, analysis.head] if analysis.head is not None else analysis.steps
-    assert amplification(steps) == pytest.approx((1 + 3) * 7, rel=1e-6)
+    assert analysis.graph.amplification() == pytest.approx((1 + 3) * 7, rel=1e-6)
 
 
 class Woven(nn.Module):
@@ -82,7 +80,7 @@ class Woven(nn.Module):
 
 def test_swelling_of_a_web() -> None:
     analysis = Analysis(nn.Sequential(Woven(), nn.Linear(6, 2)).double(), input_shape=(2,))
-    assert amplification(analysis.steps) == pytest.approx(5 * 2 + 5 + 5 + 1, rel=1e-6)
+    assert analysis.smoothness.body.amplification() == pytest.approx(5 * 2 + 5 + 5 + 1, rel=1e-6)
 
 
 def test_factors_folded_many_times_are_off_by_as_many_roundings() -> None:
@@ -94,7 +92,7 @@ def test_factors_folded_many_times_are_off_by_as_many_roundings() -> None:
     last = nn.Linear(1, 2, bias=False, dtype=torch.float64)
     last.weight.data = torch.tensor([[1.0], [-1.0]], dtype=torch.float64)
     analysis = Analysis(nn.Sequential(*layers, last), input_shape=(1,))
-    outputs, error = outputs_at(analysis, torch.tensor([[1.0]], dtype=torch.float64))
+    outputs, error = outputs_at(analysis.graph, torch.tensor([[1.0]], dtype=torch.float64))
     exact = Fraction(0.6) * Fraction(1 - 2.0**-53) ** 1000
     off = float(abs(Fraction(float(outputs[0, 0])) - exact))
     assert 4e-14 < off <= float(error[0]) < 1e-11

@@ -13,10 +13,13 @@ import certus
 from certus.certificates import Certificate
 from certus.certificates.engine import make_grid
 from certus.certificates.linear import certify_linear
-from certus.certificates.proven.constants import Neighborhoods, bound_neighborhoods
-from certus.certificates.proven.problem import Problem
+from certus.certificates.local_bounds import Grid
+from certus.certificates.problem import Problem
+from certus.certificates.proposals import TangentPoints, with_parabolas
 from certus.costs import Cost, SquaredL2
 from certus.domains import Domain, Unbounded
+from certus.kernel.problem import Values
+from certus.kernel.radial import Neighborhoods, neighborhoods
 from certus.layers import LogCosh, Residual
 from certus.losses import Criterion, CrossEntropy
 from tests.oracles import Array
@@ -76,7 +79,16 @@ def around(
 ) -> Neighborhoods:
     """What is known around the samples, for ρ from 0.01 to 1."""
     problem = Problem.of(model, data, criterion, cost, domain)
-    return bound_neighborhoods(problem, make_grid(problem, [0.01, 1.0], gammas, balls), clip)
+    return bounded(problem, make_grid(problem, [0.01, 1.0], gammas, balls), clip)
+
+
+def bounded(
+    problem: Problem, grid: Grid, clip: float | None = None, tangents: TangentPoints | None = None
+) -> Neighborhoods:
+    """Bounds around the samples of a problem, with parabolas at the samples and at tangent points."""
+    values = Values.at(problem.kernel)
+    bounds = with_parabolas(problem.kernel, values, tangents)
+    return neighborhoods(problem.kernel, values, bounds, grid.edges, grid.balls, clip)
 
 
 def numpy_loss(model: nn.Module, criterion: Criterion, target: Tensor) -> Callable[[Array], Array]:

@@ -14,8 +14,8 @@ from torch import nn
 
 from certus import certify
 from certus.certificates import Certificate
+from certus.certificates.confidence import clopper_pearson, dkw
 from certus.certificates.files import as_json
-from certus.certificates.proven.concentration import clopper_pearson, dkw
 from certus.costs import WeightedL2
 from certus.errors import ArgumentError, ContradictionError, UnsupportedError
 from certus.losses import SquaredError

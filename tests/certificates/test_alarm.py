@@ -21,9 +21,9 @@ from certus.certificates.dual_values import DualValues
 from certus.certificates.files import as_json
 from certus.certificates.local_bounds import LocalBounds
 from certus.certificates.lower_bounds import attack_balls
-from certus.certificates.proven.constants import Neighborhoods, bound_neighborhoods
 from certus.data import Samples
 from certus.errors import ContradictionError
+from certus.kernel.radial import Neighborhoods, neighborhoods
 from certus.storage.write import add_checksum
 from tests.certificates.problems import network, samples
 
@@ -54,11 +54,11 @@ def test_a_slope_that_is_too_small(monkeypatch: pytest.MonkeyPatch) -> None:
     """A mistake of our own is found out too: bounds around the samples a third of the truth."""
 
     def wrong(*arguments: Any) -> Neighborhoods:
-        found = bound_neighborhoods(*arguments)
+        found = neighborhoods(*arguments)
         profile = replace(found.profile, right=found.profile.right / 3, left=found.profile.left / 3)
         return replace(found, profile=profile)
 
-    monkeypatch.setattr("certus.certificates.local_bounds.bound_neighborhoods", wrong)
+    monkeypatch.setattr("certus.certificates.local_bounds.neighborhoods", wrong)
     with pytest.raises(ContradictionError, match=r"at sample \d+ .* the radial rule\. Nothing was assumed"):
         certify(network("elu", 0), samples(0, 10), rho=0.1, local_radii=0, gamma_rounds=0, attack_steps=0)
 

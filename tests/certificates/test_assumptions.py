@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +16,14 @@ from torch import Tensor, nn
 import certus
 from certus import Box, SquaredL2, certify
 from certus.bounds import RULES, rule
-from certus.bounds.activations import TANH, Activation
 from certus.certificates.certificate import Certificate
 from certus.certificates.files import as_json
 from certus.costs import Bregman, Cost, Masked
 from certus.display.figures import smoothness_figure
 from certus.domains import Domain
 from certus.errors import ClaimError, ContradictionError
+from certus.kernel.pointwise import Pointwise, scalar
+from certus.kernel.primitive import Shape
 from tests.certificates.problems import EVERYWHERE, L2, network, samples
 
 DATA = samples(0, 8)
@@ -41,7 +43,7 @@ def mine() -> nn.Module:
 
 @pytest.fixture(autouse=True)
 def my_rule() -> Iterator[None]:
-    rule(Mine)(lambda module, shape: TANH)
+    rule(Mine)(lambda module, shape: Pointwise(scalar("tanh"), shape))
     yield
     del RULES[Mine]
 
@@ -87,7 +89,7 @@ GEOMETRIES: dict[str, tuple[Cost, Domain, tuple[str, ...]]] = {
         EVERYWHERE,
         ("the modulus 2.0 of Bregman", "the norm Euclid of Bregman"),
     ),
-    "domain": (L2, Room(-2.0, 2.0), ("the domain Room",)),
+    "domain": (L2, Room(-2.0, 2.0), ()),
 }
 
 
@@ -98,6 +100,18 @@ def test_costs_norms_and_domains(cost: Cost, domain: Domain, names: tuple[str, .
     assert found.evidence == ("assumed" if names else "proven")
     bracket = found.bracket(0.1)
     assert bracket.loss_low <= bracket.loss_high
+
+
+def test_no_upper_bound_rests_on_a_users_own_domain() -> None:
+    """It is proven for all of space, though attacks stay inside."""
+    own, boxed, unbounded = (
+        certify(network("elu", 0), DATA, rho=4.0, domain=domain, **QUICK)
+        for domain in (Room(-1.0, 1.0), Box(-1.0, 1.0), EVERYWHERE)
+    )
+    assert own.bound(4.0) == pytest.approx(unbounded.bound(4.0), rel=1e-9)
+    assert own.bound(4.0) > boxed.bound(4.0)
+    assert own.lower(4.0) == pytest.approx(boxed.lower(4.0), rel=1e-9)
+    assert own.lower(4.0) < unbounded.lower(4.0)
 
 
 def test_a_cost_of_ones_own_is_bounded_like_ours() -> None:
@@ -157,19 +171,11 @@ def test_pictures_say_it(drawn: list[Figure], tmp_path: Path) -> None:
         assert "a title" in bracket
 
 
-def slight(activation: Activation) -> Activation:
+def slight(module: nn.Module, shape: Shape) -> Pointwise:
     """Derivatives a hundred times too small."""
-    return Activation(
-        *(
-            "slight",
-            activation.value,
-            lambda z: activation.slope(z) / 100,
-            lambda z: activation.curvature(z) / 100,
-        ),
-        slope_peaks=activation.slope_peaks,
-        curvature_peaks=activation.curvature_peaks,
-        slope_limits=activation.slope_limits,
-    )
+    tanh = scalar("tanh")
+    small = replace(tanh, slope=lambda z: tanh.slope(z) / 100, curvature=lambda z: tanh.curvature(z) / 100)
+    return Pointwise(small, shape)
 
 
 class Grown(SquaredL2):
@@ -179,7 +185,7 @@ class Grown(SquaredL2):
 def test_what_used_to_give_a_bracket_upside_down_is_refused() -> None:
     with pytest.raises(ClaimError, match="Grown is refuted: it claims growth 2000"):
         certify(network("elu", 0), DATA, rho=0.1, cost=Grown(), **QUICK)
-    rule(Mine)(lambda module, shape: slight(TANH))
+    rule(Mine)(slight)
     with pytest.raises(ClaimError, match=r"The rule of Mine \(layer 1\) is refuted: it claims σ' = 0\.01"):
         certify(mine(), DATA, rho=0.1, **QUICK)
 
@@ -187,10 +193,10 @@ def test_what_used_to_give_a_bracket_upside_down_is_refused() -> None:
 def test_and_meets_the_alarm_where_no_trial_sees_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Both lines of defence hold by themselves."""
     monkeypatch.setattr("certus._validation.check_claims", lambda *arguments: None)
-    monkeypatch.setattr("certus.bounds.backward.check_claims_everywhere", lambda *arguments: None)
+    monkeypatch.setattr("certus.bounds.analysis.check_claims_everywhere", lambda *arguments: None)
     with pytest.raises(ContradictionError, match="It assumes growth and strong convexity of Grown"):
         certify(network("elu", 0), DATA, rho=0.1, cost=Grown(), **QUICK)
     monkeypatch.setattr("certus.bounds.layer_rules.check_activation", lambda *arguments: None)
-    rule(Mine)(lambda module, shape: slight(TANH))
+    rule(Mine)(slight)
     with pytest.raises(ContradictionError, match=r"It assumes the rule of Mine \(layer 1\)"):
         certify(mine(), DATA, rho=0.1, **QUICK)

@@ -18,11 +18,22 @@ from certus import WRM, Box, CrossEntropy, ModelLoss, SquaredL2, certify
 from certus.attacks import BIM, FGSM, PGD, minimum_norm_attack
 from certus.certificates import Certificate, Rule, worst_error
 from certus.certificates.dual_values import climb
-from certus.certificates.proven import duality_gap as gap
+from certus.certificates.engine import make_grid
+from certus.certificates.problem import Problem
 from certus.costs import Cost, SquaredSup, WeightedL2
 from certus.domains import Domain, Unbounded
 from certus.inner import BarzilaiBorwein
-from tests.certificates.problems import ACTIVATIONS, around, network, samples
+from certus.kernel import costs
+from certus.kernel.rules import Proposal, bounds_by_rule
+from tests.certificates.problems import (
+    ACTIVATIONS,
+    CROSS_ENTROPY,
+    EVERYWHERE,
+    L2,
+    bounded,
+    network,
+    samples,
+)
 
 SETS, SAMPLES = 8, 3  # of each network: every set is a problem of its own
 BOX = Box(-1.0, 1.0)
@@ -140,7 +151,8 @@ def test_certified_problems_withstand_every_attack(networks: int) -> None:
 def test_without_the_gap_term_brute_force_exceeds_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     """Mutant: value alone, after a short ascent."""
     model, data = network("softplus", 0, size=0.8), samples(0, 8)
-    known = around(model, data)
+    problem = Problem.of(model, data, CROSS_ENTROPY, L2, EVERYWHERE)
+    known = bounded(problem, make_grid(problem, [0.01, 1.0], (0.05, 20.0), 4))
     short = BarzilaiBorwein(tolerance=0.0, max_gradients=1)
     precise = certus.inner.robust_surrogate(
         ModelLoss(model), *data, gamma=4.0, maximizer=BarzilaiBorwein(1e-12, 200)
@@ -148,11 +160,11 @@ def test_without_the_gap_term_brute_force_exceeds_the_bound(monkeypatch: pytest.
 
     def concave() -> Tensor:
         with torch.no_grad():
-            points = climb(known.problem, 4.0, short)
-            return gap.bounds_by_rule(known, gap.Proposal.at(known.problem, 4.0, points))[Rule.CONCAVE]
+            points = climb(problem, 4.0, short)
+            return bounds_by_rule(known, Proposal.at(problem.kernel, 4.0, points))[Rule.CONCAVE]
 
     assert bool((concave() >= precise).all())
-    monkeypatch.setattr(gap, "_gap", lambda *_: torch.zeros(len(data[0])).double())
+    monkeypatch.setattr(costs.Cost, "gap", lambda cost, gradient, *_: torch.zeros(len(gradient)).double())
     assert bool((concave() < precise - 1e-4).any())
 
 

@@ -10,8 +10,13 @@ import torch
 from scipy.optimize import brentq
 from torch import Tensor
 
-from certus.certificates.proven.constants import Constants, Grid, _below, _rise, margin_radii
-from certus.certificates.proven.majorants import Margins, Parabolas
+from certus.kernel.costs import Domain, Lp
+from certus.kernel.graph import Graph, Node
+from certus.kernel.losses import Softmax
+from certus.kernel.majorants import Constants, Parabolas
+from certus.kernel.operators import Dense
+from certus.kernel.problem import Problem, Values
+from certus.kernel.radial import _below, _rise, _within, certified_radii
 
 EDGES = torch.tensor([0.0, 0.3, 1.0, 4.0], dtype=torch.float64)
 INNER, OUTER = EDGES[:-1], EDGES[1:]
@@ -70,43 +75,41 @@ def root(function: Callable[[float], float]) -> float:
     return math.inf if function(1e9) < 0 else float(brentq(function, 0.0, 1e9, xtol=1e-14))
 
 
+def labelled(labels: Tensor, classes: int, domain: Domain) -> Problem:
+    """A problem about samples at 0, of which only labels and reach count."""
+    layer = Dense(torch.zeros(classes, 1, dtype=torch.float64), None)
+    graph = Graph((Node((), (1,)), Node((0,), (classes,), layer)))
+    inputs = torch.zeros(len(labels), 1, dtype=torch.float64)
+    return Problem.of(graph, Softmax(), Lp(shape=(1,)), domain, (inputs, labels))
+
+
 @pytest.mark.parametrize("with_parabolas", [False, True])
 def test_radii_are_the_roots_of_what_margins_can_rise_to(with_parabolas: bool) -> None:
     """Every class must stay below 0, on all of space or on a ball, at whose edge its constants end."""
     count, classes = 12, 4
-    values, steep = -0.2 - draw(count, classes, seed=7), 0.2 + draw(count, classes, seed=8)
+    margins, steep = -0.2 - draw(count, classes, seed=7), 0.2 + draw(count, classes, seed=8)
     labels = torch.arange(count) % classes
-    own = torch.nn.functional.one_hot(labels, classes).bool()
-    values[own] = 0.0
-    values[0, 1] = 0.3  # an error already
-    margins = Margins(values, steep, None, torch.zeros(count, dtype=torch.float64))
-    grid = Grid(EDGES, (2,))
+    problem = labelled(labels, classes, Domain())
+    margins[problem.own] = 0.0
+    margins[0, 1] = 0.3  # an error already
+    unused = torch.zeros(count, dtype=torch.float64)
+    values = Values(unused, unused, unused, margins, steep, unused, unused, unused)
     rise, bend = 0.5 * draw(count, classes, 2, seed=9), draw(count, classes, 2, seed=10)
-    near = Constants(
-        2, 0.2 + draw(count, classes, seed=11), draw(count, classes, seed=12) - 0.2, steep[:, 0], steep[:, 0]
-    )
-    space = Constants(
-        *(
-            None,
-            0.5 + draw(count, classes, seed=13),
-            3 * draw(count, classes, seed=14),
-            steep[:, 0],
-            steep[:, 0],
-        ),
-        parabolas(rise, bend) if with_parabolas else None,
-    )
-    found = margin_radii(margins, own, [near, space], grid.edges)
+    lipschitz, curvature = 0.2 + draw(count, classes, seed=11), draw(count, classes, seed=12) - 0.2
+    near = Constants(2, lipschitz, curvature, unused, unused, unused)
+    lipschitz, curvature = 0.5 + draw(count, classes, seed=13), 3 * draw(count, classes, seed=14)
+    extra = parabolas(rise, bend) if with_parabolas else None
+    space = Constants(None, lipschitz, curvature, unused, unused, unused, extra)
+    found = certified_radii(problem, values, [near, space], EDGES)
     limits = set()
     for i in range(count):
         best = 0.0
         for ball in (near, space):
-            assert ball.margin_lipschitz is not None
-            assert ball.margin_curvature is not None
             roots = []
             for k in range(classes):
                 if k == labels[i]:
                     continue
-                start, g, most = float(values[i, k]), float(steep[i, k]), float(ball.margin_lipschitz[i, k])
+                start, g, most = float(margins[i, k]), float(steep[i, k]), float(ball.margin_lipschitz[i, k])
                 kappa = max(0.0, float(ball.margin_curvature[i, k]))
                 if start >= 0:
                     roots.append(0.0)
@@ -133,17 +136,24 @@ def test_radii_are_the_roots_of_what_margins_can_rise_to(with_parabolas: bool) -
         assert float(found[i]) <= best
     assert limits == {False, True}
     assert float(found[0]) == 0
+    reach = 0.5 * (float(found[1:].min()) + float(found[1:].max()))
+    edge = torch.tensor(reach, dtype=torch.float64)
+    boxed = certified_radii(labelled(labels, classes, Domain(-edge, edge)), values, [near, space], EDGES)
+    assert torch.equal(boxed, torch.where(found > reach, math.inf, found))  # beyond Z there is no error
+    assert 0 < int(torch.isinf(boxed).sum()) < count
 
 
 def test_bounds_on_a_ball_are_never_worse_than_those_around_it() -> None:
     def some(edge: int | None, seed: int) -> Constants:
-        margins = (draw(5, 3, seed=seed), draw(5, 3, seed=seed + 1))
-        return Constants(edge, *margins, draw(5, seed=seed + 2), draw(5, seed=seed + 3))
+        lipschitz, curvature = draw(5, 3, seed=seed), draw(5, 3, seed=seed + 1)
+        slope, bend, root = (draw(5, seed=seed + at) for at in (2, 3, 4))
+        extra = parabolas(draw(5, 3, 2, seed=seed + 5), draw(5, 3, 2, seed=seed + 6))
+        return Constants(edge, lipschitz, curvature, slope, bend, root, extra)
 
     ball, space = some(2, 20), some(None, 30)
-    found = ball.within(space)
+    found = _within(ball, space)
     assert found.edge == 2
-    for name in ("margin_lipschitz", "margin_curvature", "slope", "curvature"):
+    for name in ("margin_lipschitz", "margin_curvature", "slope", "curvature", "root"):
         mine, other, both = (getattr(each, name) for each in (ball, space, found))
         assert torch.equal(both, torch.where(mine < other, mine, other))
-    assert Constants(2, None, None, ball.slope, ball.curvature).within(space).margin_lipschitz is None
+    assert found.parabolas is space.parabolas  # which hold everywhere

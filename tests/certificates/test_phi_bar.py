@@ -12,10 +12,14 @@ from torch import Tensor, nn
 
 from certus import Box, CrossEntropy
 from certus.certificates.dual_values import climb
-from certus.certificates.proven.duality_gap import Proposal, Rule, _gap_rules, bounds_by_rule
+from certus.certificates.engine import make_grid
+from certus.certificates.problem import Problem
+from certus.certificates.proposals import softplus_roots
 from certus.costs import Cost
 from certus.domains import Domain
 from certus.inner import BarzilaiBorwein
+from certus.kernel.radial import Neighborhoods
+from certus.kernel.rules import Proposal, Rule, _gap_rules, bounds_by_rule
 from certus.losses import Criterion, Logistic, SmoothMargin, SquaredError
 from tests.certificates.problems import (
     ACTIVATIONS,
@@ -23,6 +27,7 @@ from tests.certificates.problems import (
     EVERYWHERE,
     L2,
     around,
+    bounded,
     network,
     numpy_loss,
     samples,
@@ -68,6 +73,14 @@ def brute_force(
     return maximum_on_grid(objective, low, high, zooms=4, size=31)[1]
 
 
+def bounds_around(problem: Problem, clip: float | None = None, balls: int = 4) -> Neighborhoods:
+    return bounded(problem, make_grid(problem, [0.01, 1.0], (0.05, 20.0), balls), clip)
+
+
+def radial(known: Neighborhoods, gamma: float) -> Tensor:
+    return known.profile.bound(known.profile.rings(gamma))
+
+
 def check(
     kind: str,
     seed: int,
@@ -87,7 +100,8 @@ def check(
     inputs, targets = samples(seed, 4, classes)
     if isinstance(criterion, SquaredError):
         targets = torch.randn(4, generator=torch.Generator().manual_seed(seed)).double()
-    known = around(model, (inputs, targets), criterion=criterion, cost=cost, domain=domain, clip=clip)
+    problem = Problem.of(model, (inputs, targets), criterion, cost, domain)
+    known = bounds_around(problem, clip)
     tally = Tally(dict.fromkeys(Rule, 0))
     for gamma in gammas:
         truth = [
@@ -96,9 +110,9 @@ def check(
         ]
         for ascent in ascents:
             with torch.no_grad():
-                bounds = bounds_by_rule(
-                    known, Proposal.at(known.problem, gamma, climb(known.problem, gamma, ascent))
-                )
+                proposal = Proposal.at(problem.kernel, gamma, climb(problem, gamma, ascent))
+                roots = softplus_roots(known.profile.score, gamma * known.profile.unit_cost)
+                bounds = bounds_by_rule(known, proposal, roots)
             for rule, bound in bounds.items():
                 slack = bound - torch.tensor(truth, dtype=torch.float64)
                 assert float(slack.min()) >= -1e-9, (rule, gamma, slack)
@@ -139,7 +153,7 @@ def test_samples_on_the_faces_of_a_box() -> None:
         model, targets = network("tanh", seed), torch.tensor([0, 1, 2, 0])
         known = around(model, (inputs, targets), domain=Box(-1.0, 1.0))
         for gamma in (0.3, 2.0):
-            bound = known.profile.bound(gamma)
+            bound = radial(known, gamma)
             for sample, most in zip(zip(inputs, targets, strict=True), bound, strict=True):
                 assert (
                     brute_force(model, CROSS_ENTROPY, sample, gamma, domain=Box(-1, 1)) <= float(most) + 1e-9
@@ -157,6 +171,30 @@ def test_samples_on_the_faces_of_a_box() -> None:
 )
 def test_every_criterion(criterion: Criterion, classes: int, outputs: int) -> None:
     check("elu", 7, criterion=criterion, classes=classes, outputs=outputs, gammas=(0.6, 4.0, 12.0))
+
+
+@pytest.mark.parametrize(
+    ("criterion", "outputs"),
+    [
+        (CrossEntropy(), 3),
+        (CrossEntropy(temperature=0.3), 3),
+        (CrossEntropy(label_smoothing=0.1), 3),
+        (SmoothMargin(margin=0.7, sharpness=3.3), 3),
+        (Logistic(), 1),
+        (SquaredError(), 1),
+    ],
+)
+def test_the_kernel_computes_the_loss_in_float64(criterion: Criterion, outputs: int) -> None:
+    """Constants such as 0.1 and 0.7 included, which single precision would change by 10⁻⁸."""
+    model, (inputs, targets) = network("elu", 11, outputs), samples(11, 20, max(outputs, 2))
+    if isinstance(criterion, SquaredError):
+        targets = inputs[:, 0]
+    problem = Problem.of(model, (inputs, targets), criterion, L2, EVERYWHERE).kernel
+    with torch.no_grad():
+        truth = criterion(model(inputs), targets)
+        torch.testing.assert_close(problem.losses(inputs), truth, rtol=1e-12, atol=1e-13)
+        room = problem.slack(truth, problem.rounding)
+        assert ((problem.losses(inputs) - truth).abs() <= room).all()
 
 
 def test_regression_with_and_without_a_clip() -> None:
@@ -183,7 +221,7 @@ def test_a_linear_classifier_of_two_classes_is_bounded_tightly() -> None:
             truth = (torch.nn.functional.softplus(margins[:, None] + steep * steps) - gamma * steps**2).amax(
                 1
             )
-            excess = known.profile.bound(gamma) - truth
+            excess = radial(known, gamma) - truth
             assert float(excess.min()) >= 0
             assert float(excess.max()) < 0.01
 
@@ -192,7 +230,8 @@ def test_rings_begin_at_the_radius_of_a_ball() -> None:
     """Ring i bounds f between the edges i and i + 1, the last one all beyond; "local" on a ball counts all
     rings outside it, the first included."""
     model, (inputs, targets) = network("elu", 1, size=1.0), samples(1, 4)
-    known = around(model, (inputs, targets), balls=1)
+    problem = Problem.of(model, (inputs, targets), CROSS_ENTROPY, L2, EVERYWHERE)
+    known = bounds_around(problem, balls=1)
     gamma, rings = 3.0, known.profile.rings(3.0)
     edges = [*known.profile.edges.tolist(), 3 * float(known.profile.edges[-1])]
     angles = torch.linspace(0, 2 * math.pi, 60, dtype=torch.float64)
@@ -206,7 +245,7 @@ def test_rings_begin_at_the_radius_of_a_ball() -> None:
             assert most <= float(rings[sample, ring]) + 1e-9
     (edge,) = [ball.edge for ball in known.balls if ball.edge is not None]
     with torch.no_grad():
-        proposal = Proposal.at(known.problem, gamma, climb(known.problem, gamma, LONG))
+        proposal = Proposal.at(problem.kernel, gamma, climb(problem, gamma, LONG))
         for ring in range(edge, rings.shape[1]):
             alone = torch.full_like(rings, -math.inf)
             alone[:, ring] = 100.0

@@ -10,11 +10,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from certus.certificates.proven.float_error import outputs_at, rounding_at
-from certus.certificates.proven.problem import Problem
+from certus.certificates.problem import Problem
 from certus.costs import Mahalanobis
 from certus.errors import CertusError, UnsupportedError
-from certus.losses import Criterion, SquaredError, loss_and_slope
+from certus.kernel.problem import outputs_at, rounding_at
+from certus.losses import Criterion, SquaredError
 from tests.certificates.problems import CROSS_ENTROPY, EVERYWHERE, L2, around, network, samples
 
 Long = np.ndarray[Any, Any]  # of np.longdouble
@@ -54,12 +54,12 @@ def test_values_and_gradients_are_off_by_no_more_than_stated(kind: str, size: fl
     for seed in range(20):
         model, (points, targets) = network(kind, seed, size=size), samples(seed, 20)
         problem = Problem.of(model, (points, targets), CROSS_ENTROPY, L2, EVERYWHERE)
-        bound, (outputs, slopes) = rounding_at(problem.analysis, points), exactly(model, kind, points)
+        bound, (outputs, slopes) = rounding_at(problem.graph, points), exactly(model, kind, points)
         leaf = points.clone().requires_grad_()
         computed = problem.loss.model(leaf)
         off = np.abs(long(computed) - outputs).max(1)
         assert bool((off <= long(bound.values)).all())
-        assert torch.equal(outputs_at(problem.analysis, points)[1], bound.values)
+        assert torch.equal(outputs_at(problem.graph, points)[1], bound.values)
         shares.append(float((off / long(bound.values)).max()))
         for k in range(3):
             (rows,) = torch.autograd.grad(computed[:, k].sum(), leaf, retain_graph=True)
@@ -90,12 +90,13 @@ def test_losses_and_their_gradients(criterion: Criterion, classes: int) -> None:
                 losses = (np.log(total) + top)[:, 0] - outputs[np.arange(20), labels]
                 rows[np.arange(20), labels] -= 1
             truth = np.einsum("nk,nki->ni", rows, slopes)
-            computed, found = loss_and_slope(problem.loss, points.clone().requires_grad_(), targets)
-            computed = computed.detach()
-            allowed = problem.slack(computed, problem.rounding)
-            assert bool((np.abs(long(computed) - losses) <= long(allowed)).all())
-            error = problem.slope_error(computed, problem.rounding)
-            assert bool((length(long(found) - truth) <= long(error)).all())
+            leaf, kernel = points.clone().requires_grad_(), problem.kernel
+            for computed in (kernel.losses(leaf), problem.loss(leaf, problem.targets)):
+                (slope,) = torch.autograd.grad(computed.sum(), leaf)
+                allowed = kernel.slack(computed.detach(), kernel.rounding)
+                assert bool((np.abs(long(computed) - losses) <= long(allowed)).all())
+                error = kernel.slope_error(computed.detach(), kernel.rounding)
+                assert bool((length(long(slope) - truth) <= long(error)).all())
 
 
 def test_a_network_that_overflows_is_refused() -> None:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from certus import Box, CrossEntropy, SquaredL2, certify
 from certus.certificates.error_costs import error_candidates, nearest_errors
 from certus.certificates.lower_bounds import attack_balls
-from certus.certificates.proven.problem import Problem
+from certus.certificates.problem import Problem
 from certus.costs import Cost, Mahalanobis, Masked
 from certus.losses import Logistic
 from tests.certificates.problems import CROSS_ENTROPY, EVERYWHERE, L2, network, samples

@@ -8,7 +8,10 @@ from torch import nn
 
 import certus
 from certus import Certificate
-from tests.certificates.problems import network, samples
+from certus.certificates.problem import Problem
+from certus.kernel.majorants import constants
+from certus.kernel.problem import Values
+from tests.certificates.problems import CROSS_ENTROPY, EVERYWHERE, L2, network, samples
 
 RHOS = (0.003, 0.1)
 
@@ -37,7 +40,7 @@ def check_above_attained(bounds: Certificate, found: Certificate) -> None:
 def test_portions_of_samples(portion: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """More samples than fit into one portion. A sample by itself may get better bounds, never worse ones."""
     whole = certified()
-    monkeypatch.setattr("certus.certificates.proven.problem.BATCH", portion)
+    monkeypatch.setattr("certus.certificates.problem.BATCH", portion)
     parts = certified()
     for one, other in zip(whole.dual_values, parts.dual_values, strict=True):
         assert (other.bound <= one.bound * (1 + 1e-6)).all()
@@ -52,17 +55,25 @@ def test_portions_of_samples(portion: int, monkeypatch: pytest.MonkeyPatch) -> N
 def test_portions_of_balls(numbers: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A ball by itself may get a better slope than in company, never a worse one; both are above samples."""
     model, (points, targets) = network("tanh", 1), samples(1, 9)
+    problem = Problem.of(model, (points, targets), CROSS_ENTROPY, L2, EVERYWHERE).kernel
+    values = Values.at(problem)
     together = certus.bounds.local_smoothness(model, points, targets, 0.3)
+    both = constants(problem, values, 0.3)
     monkeypatch.setattr("certus.bounds.analysis._CHUNK", numbers)
+    monkeypatch.setattr("certus.kernel.problem._NUMBERS", numbers)
     alone = certus.bounds.local_smoothness(model, points, targets, 0.3)
+    parts = constants(problem, values, 0.3)
     assert (alone.lipschitz <= together.lipschitz * (1 + 1e-12)).all()
     assert (alone.curvature <= together.curvature * (1 + 1e-12)).all()
+    for name in ("slope", "curvature", "margin_lipschitz", "margin_curvature"):
+        assert (getattr(parts, name) <= getattr(both, name) * (1 + 1e-12)).all()
     generator = torch.Generator().manual_seed(0)
     for _ in range(50):
         moves = torch.randn(points.shape, generator=generator, dtype=torch.float64)
         leaf = (points + 0.3 * moves / moves.norm(dim=1, keepdim=True)).requires_grad_()
         (slope,) = torch.autograd.grad(certus.CrossEntropy()(model(leaf), targets).sum(), leaf)
         assert (slope.norm(dim=1) <= alone.lipschitz).all()
+        assert (slope.norm(dim=1) <= parts.slope).all()
 
 
 def test_a_ball_is_bounded_alike_in_any_company() -> None:
@@ -84,7 +95,7 @@ def test_a_ball_is_bounded_alike_in_any_company() -> None:
 def test_without_the_quadratics_around_samples(monkeypatch: pytest.MonkeyPatch) -> None:
     """Networks too large for them keep the other rules: looser, and above what is attained."""
     with_them = certified()
-    monkeypatch.setattr("certus.certificates.proven.majorants._WORK", 0)
+    monkeypatch.setattr("certus.certificates.proposals._WORK", 0)
     without = certified()
     for one, other in zip(with_them.dual_values, without.dual_values, strict=True):
         assert (other.bound >= one.bound * (1 - 1e-9)).all()
@@ -98,7 +109,7 @@ def test_without_the_quadratics_around_samples(monkeypatch: pytest.MonkeyPatch) 
 
 def test_more_classes_than_have_gradients_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
     few = certified("tanh", classes=5)
-    for module in ("certificates.proven.majorants", "bounds.backward"):
+    for module in ("certificates.proposals", "kernel.problem", "kernel.smoothness"):
         monkeypatch.setattr(f"certus.{module}.MOST_CLASSES", 2)
     many = certified("tanh", classes=5)
     for one, other in zip(few.dual_values, many.dual_values, strict=True):

@@ -1,4 +1,4 @@
-"""What is known at the samples, in every cost: against brute force in the plane, and exact fractions."""
+"""Values at the samples, in every cost: against brute force in the plane, and exact fractions."""
 
 from __future__ import annotations
 
@@ -12,10 +12,16 @@ import torch
 from flint import arb
 from torch import Tensor, nn
 
-from certus.certificates.proven.majorants import Values
-from certus.certificates.proven.problem import Problem
+from certus.bounds.norm_proposals import claim_norms
+from certus.certificates.problem import Problem
 from certus.costs import Masked, SquaredL2
 from certus.domains import Box, Domain, Unbounded
+from certus.kernel.costs import Lp
+from certus.kernel.graph import Graph, Node
+from certus.kernel.operators import Dense
+from certus.kernel.passes import Refused
+from certus.kernel.problem import Hinge, Values
+from certus.kernel.problem import Problem as KernelProblem
 from certus.losses import Criterion, CrossEntropy, SmoothMargin, SquaredError
 from tests.bounds.balls import balls, coefficient, cross_entropy, outputs
 from tests.certificates.problems import CROSS_ENTROPY, EVERYWHERE, L2, network, samples
@@ -47,16 +53,17 @@ def test_dual_norms(cost: PlaneCost) -> None:
     """The largest slope along moves of cost 1; and the largest of those for gradients of a length in L2."""
     made, moves = problem(cost), directions(cost)
     gradients = torch.tensor([[1.0, 2.0], [-3.0, 0.5], [0.0, -1.0], [0.7, 0.7]], dtype=torch.float64)
-    found = made.metric.dual(made.feasible(gradients))
-    for gradient, length in zip(gradients.numpy(), found.tolist(), strict=True):
+    kernel = made.kernel
+    duals = kernel.cost.dual(kernel.feasible(gradients))
+    for gradient, length in zip(gradients.numpy(), duals.tolist(), strict=True):
         truth = float((moves @ gradient).max())
         assert truth - 1e-15 <= length <= truth * (1 + 1e-7) + 1e-9
     angles = np.linspace(0, 2 * math.pi, 721)
     around = torch.from_numpy(3 * np.stack([np.cos(angles), np.sin(angles)], 1))
     if "masked" in cost.name:
         around[:, 1] = 0.0
-    largest = float(made.metric.dual(around).max())
-    size = float(made.metric.dual_size(torch.full((1,), 3.0, dtype=torch.float64)))
+    largest = float(kernel.cost.dual(around).max())
+    size = float(kernel.cost.dual_size(torch.full((1,), 3.0, dtype=torch.float64)))
     assert largest <= size
     if "masked" not in cost.name:
         assert size <= largest * (1 + 1e-4)
@@ -73,8 +80,10 @@ def test_what_is_left_to_gain(cost: PlaneCost, box: tuple[float, float] | None) 
     modulus = torch.tensor([0.5, 1.0, 2.0, 4.0, 0.0, -1.0], dtype=torch.float64)
     if "masked" in cost.name:
         gradients[:, 1] = 0.0  # as the ascent sees them
-    found = cost.cost.gap(gradients, points, modulus, domain)
-    assert found[4:].tolist() == [math.inf] * 2
+    gaps = cost.cost.gap(gradients, points, modulus, domain)
+    assert gaps[4:].tolist() == [math.inf] * 2
+    positive = (gradients[:4], points[:4], modulus[:4])
+    proven = cost.cost.kernel((2,)).gap(*positive, domain.kernel())
     for index in range(4):
         point, gradient = points[index].numpy(), gradients[index].numpy()
         low, high = (point - 40, point + 40) if box is None else (np.full(2, box[0]), np.full(2, box[1]))
@@ -86,17 +95,17 @@ def test_what_is_left_to_gain(cost: PlaneCost, box: tuple[float, float] | None) 
             return np.asarray((z - x) @ g - w * cost.numpy_form(z, x))
 
         truth = maximum_on_grid(model, low, high, zooms=10, size=41)[1]
-        assert float(found[index]) >= truth - 1e-9
         exact = box is None or cost.name in ("L2", "weighted", "masked L2")
-        if exact:
-            assert float(found[index]) <= truth * (1 + 1e-3) + 1e-6
+        for gap in (float(gaps[index]), float(proven[index])):
+            assert gap >= truth - 1e-9
+            assert not exact or gap <= truth * (1 + 1e-3) + 1e-6
 
 
 @EVERY_COST
 def test_the_farthest_point_of_a_box(cost: PlaneCost) -> None:
     made = problem(cost, Box(-1.0, 2.0))
     corners = np.array(list(itertools.product((-1.0, 2.0), repeat=2)))
-    for point, reach in zip(made.inputs.numpy(), made.reach.tolist(), strict=True):
+    for point, reach in zip(made.inputs.numpy(), made.kernel.reach.tolist(), strict=True):
         places = corners.copy()
         if "masked" in cost.name:
             places[:, 1] = point[1]
@@ -105,18 +114,19 @@ def test_the_farthest_point_of_a_box(cost: PlaneCost) -> None:
         assert "matrix" in cost.name or reach <= truth * (1 + 1e-8)
     half = problem(cost, Box(torch.tensor([-1.0, -math.inf]), torch.tensor([2.0, 2.0])))
     known = "masked" in cost.name and "matrix" not in cost.name  # the open side is frozen
-    assert bool(torch.isfinite(half.reach).all()) is known
-    assert problem(cost).reach.tolist() == [math.inf] * 4
+    assert bool(torch.isfinite(half.kernel.reach).all()) is known
+    assert problem(cost).kernel.reach.tolist() == [math.inf] * 4
 
 
 @EVERY_COST
 def test_slopes_that_a_box_blocks(cost: PlaneCost) -> None:
     """At faces and corners: no feasible move gains more than the feasible part says, and no less."""
     inputs = torch.tensor([[-1.0, 0.3], [1.0, 1.0], [-1.0, 1.0], [0.2, 0.4]], dtype=torch.float64)
-    made, moves = problem(cost, Box(-1.0, 1.0), inputs), directions(cost)
+    kernel, moves = problem(cost, Box(-1.0, 1.0), inputs).kernel, directions(cost)
     for slope in ([2.0, -1.0], [-2.0, 1.0], [1.0, 3.0], [-1.0, -3.0]):
         slopes = torch.tensor([slope] * 4, dtype=torch.float64)
-        lengths = made.metric.dual(made.feasible(slopes))
+        lengths = kernel.cost.dual(kernel.feasible(slopes))
+        assert bool((lengths <= kernel.cost.dual(slopes)).all())
         for point, length in zip(inputs.numpy(), lengths.tolist(), strict=True):
             moved = point + 1e-6 * moves
             inside = (np.abs(moved) <= 1).all(1)
@@ -133,9 +143,7 @@ def test_margins_and_slopes_of_a_linear_network() -> None:
     layer.bias.data = torch.tensor([0.25, -0.5, 0.0], dtype=torch.float64)
     inputs, labels = torch.tensor([[0.5, -0.25], [1.0, 0.5]], dtype=torch.float64), torch.tensor([1, 2])
     made = Problem.of(nn.Sequential(layer), (inputs, labels), CROSS_ENTROPY, L2, Box(-1.0, 1.0))
-    found = Values.at(made)
-    assert found.margins is not None
-    assert found.margins.gradients is not None
+    values = Values.at(made.kernel)
     for index, label in enumerate(labels.tolist()):
         logits = (inputs[index] @ layer.weight.T + layer.bias).detach()
         shares = torch.softmax(logits, 0)
@@ -144,15 +152,15 @@ def test_margins_and_slopes_of_a_linear_network() -> None:
             if index == 1:
                 row[0] = min(float(row[0]), 0.0)  # it stands at the upper bound
             margin = float(logits[k] - logits[label])
-            assert margin <= float(found.margins.values[index, k]) <= margin + 1e-12
-            assert row.norm() <= found.margins.steepness[index, k] <= row.norm() + 1e-9
-            torch.testing.assert_close(found.margins.gradients[k, index], row)
+            assert margin <= float(values.margins[index, k]) <= margin + 1e-12
+            assert row.norm() <= values.steepness[index, k] <= row.norm() + 1e-9
         loss = float(torch.logsumexp(logits, 0) - logits[label])
-        assert loss <= float(found.loss[index]) <= loss + 1e-10
+        assert loss <= float(values.loss[index]) <= loss + 1e-10
+        assert loss - 1e-10 <= float(values.start[index]) <= loss
         slope = (shares @ layer.weight - layer.weight[label]).detach().clone()
         if index == 1:
             slope[0] = min(float(slope[0]), 0.0)
-        assert slope.norm() <= found.slope[index] <= slope.norm() + 1e-9
+        assert slope.norm() <= values.slope[index] <= slope.norm() + 1e-9
 
 
 LARGE = 2.0**53  # LARGE + 1 is LARGE in float64
@@ -186,19 +194,19 @@ def test_losses_of_outputs_that_cancel(
         for label in (0, 1):
             data = (inputs, torch.tensor([label]))
             made = Problem.of(model, data, criterion, SquaredL2(), Unbounded())
-            computed = float(made.loss(inputs, data[1]))
+            computed = float(made.kernel.losses(inputs))
             with balls():
                 margin = arb(-2 if label == 0 else 2) + arb(offset)
                 truth = arb(slope) / arb(scale) * (1 + (arb(scale) * margin).exp()).log()
                 off = abs(arb(computed) - truth)
-                allowed = float(made.slack(torch.tensor([computed]).double(), made.rounding))
+                allowed = float(made.kernel.slack(torch.tensor([computed]).double(), made.kernel.rounding))
                 assert off <= allowed
             lost = max(lost, float(off.mid()))
-            found = Values.at(made)
-            assert found.margins is not None
-            assert float(found.margins.values[0, 1 - label]) >= (-2 if label == 0 else 2)
+            values = Values.at(made.kernel)
+            assert float(values.margins[0, 1 - label]) >= (-2 if label == 0 else 2)
+            assert float(values.level) >= scale * ((-2 if label == 0 else 2) + offset)
             with balls():
-                assert truth <= float(found.loss)
+                assert float(values.start) <= truth <= float(values.loss)
     assert lost > 0.5
 
 
@@ -211,23 +219,54 @@ def test_squared_errors_of_outputs_that_cancel(count: int) -> None:
         model = cancelling([(1.0, 1.0, -1.0)] * count, order)
         data = (inputs, torch.full((1, count), target, dtype=torch.float64))
         made = Problem.of(model, data, SquaredError(), SquaredL2(), Unbounded())
-        computed = made.loss(*data)
+        computed, kernel = made.kernel.losses(inputs), made.kernel
         truth = count * (1 - Fraction(target)) ** 2
         off = abs(Fraction(float(computed)) - truth)
-        assert off <= Fraction(float(made.slack(computed, made.rounding)))
-        assert truth <= Fraction(float(Values.at(made).loss))
+        assert off <= Fraction(float(kernel.slack(computed, kernel.rounding)))
+        values = Values.at(kernel)
+        assert Fraction(float(values.start)) <= truth <= Fraction(float(values.loss))
+        assert truth <= Fraction(float(values.level)) ** 2
         lost += off > 0
         # The row 2(F − y) is off by 2 in each entry, and with it the gradient.
         least = 2 * math.sqrt(count) * float(off > 0)
-        assert float(made.slope_error(computed, made.rounding)) >= least
+        assert float(kernel.slope_error(computed, kernel.rounding)) >= least
     assert lost > 0
+
+
+@pytest.mark.parametrize("power", [1, 2])
+def test_hinge_losses_of_outputs_that_cancel(power: int) -> None:
+    """The score is 1, and float64 takes it for 0: with the label 0 the loss is 2 or 4, with 1 it is 0."""
+    lost = 0
+    for order, label in itertools.product(ORDERS, (0, 1)):
+        inputs = torch.tensor([[LARGE, 1.0, LARGE]], dtype=torch.float64)[:, list(order)]
+        row = torch.tensor([[1.0, 1.0, -1.0]], dtype=torch.float64)[:, list(order)]
+        graph = Graph((Node((), (3,)), Node((0,), (1,), Dense(row, None))))
+        data = (inputs, torch.tensor([label]))
+        kernel = KernelProblem.of(graph, Hinge(power), Lp(shape=(3,)), Unbounded().kernel(), data)
+        computed, truth = kernel.losses(inputs), (2 - 2 * label) ** power
+        off = abs(float(computed) - truth)
+        assert off <= float(kernel.slack(computed, kernel.rounding))
+        lost += off > 0
+        claim_norms(kernel.graph)
+        values = Values.at(kernel)
+        assert float(values.start) <= truth <= float(values.loss)
+        assert float(values.level) >= 2 - 2 * label
+        assert math.isinf(float(values.slope))  # of a kink that may be anywhere near
+    assert lost > 0
+
+
+def test_a_sample_where_the_loss_overflows_is_refused() -> None:
+    data = (torch.full((1, 2), 1.7e308, dtype=torch.float64), torch.tensor([0]))
+    made = Problem.of(network("linear", 0), data, CROSS_ENTROPY, L2, EVERYWHERE)
+    with pytest.raises(Refused, match="overflows float64 at some samples"):
+        Values.at(made.kernel)
 
 
 def test_a_mask_does_not_count_frozen_coordinates() -> None:
     inner = Masked(SquaredL2(), torch.tensor([True, False]))
     made = Problem.of(network("tanh", 0), samples(0, 3), CROSS_ENTROPY, inner, Unbounded())
     slopes = torch.tensor([[1.0, 5.0], [-2.0, 3.0], [0.0, 1.0]], dtype=torch.float64)
-    assert made.feasible(slopes).tolist() == [[1.0, 0.0], [-2.0, 0.0], [0.0, 0.0]]
+    assert made.kernel.feasible(slopes).tolist() == [[1.0, 0.0], [-2.0, 0.0], [0.0, 0.0]]
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -237,14 +276,14 @@ def test_slopes_are_rounded_up(seed: int) -> None:
     model = nn.Sequential(nn.Linear(2, 4), nn.Tanh(), nn.Linear(4, 3)).double()
     point = torch.randn(1, 2, dtype=torch.float64)
     made = Problem.of(model, (point, torch.tensor([1])), CROSS_ENTROPY, L2, EVERYWHERE)
-    found = float(Values.at(made).slope)
+    slope = float(Values.at(made.kernel).slope)
     with balls(terms=2):
         along = [
             coefficient(cross_entropy(outputs(model, point, direction), 1), 1)
             for direction in torch.eye(2, dtype=torch.float64)
         ]
         truth = (along[0] ** 2 + along[1] ** 2).sqrt()
-        assert truth <= found <= truth * (1 + arb(10) ** -9)
+        assert truth <= slope <= truth * (1 + arb(10) ** -9)
 
 
 def test_a_gradient_that_cancels() -> None:
@@ -258,7 +297,7 @@ def test_a_gradient_that_cancels() -> None:
         ):
             parameter.copy_(torch.tensor(value, dtype=torch.float64))
     made = Problem.of(model, (torch.zeros(1, 1), torch.tensor([0])), CROSS_ENTROPY, L2, EVERYWHERE)
-    assert float(Values.at(made).slope) >= 0.5
+    assert float(Values.at(made.kernel).slope) >= 0.5
 
 
 @pytest.mark.parametrize(("factor", "target"), [(1, 10**9), (1024, 0)])
@@ -273,7 +312,7 @@ def test_squared_errors_that_rounding_changes_much(factor: int, target: int) -> 
         parameter.mul_(factor)
     data = (torch.ones(1, 1), torch.tensor([[target]], dtype=torch.float64))
     made = Problem.of(model, data, SquaredError(), L2, EVERYWHERE)
-    assert Fraction(float(Values.at(made).loss)) >= (target + factor) ** 2
+    assert Fraction(float(Values.at(made.kernel).loss)) >= (target + factor) ** 2
 
 
 @pytest.mark.parametrize("target", [-(10.0**18), 10.0**18])
@@ -284,7 +323,8 @@ def test_a_target_that_swallows_the_output(target: float) -> None:
         model[0].weight.fill_(1.0)  # type: ignore[operator]
     data = (torch.ones(1, 1), torch.tensor([[target]], dtype=torch.float64))
     made = Problem.of(model, data, SquaredError(), L2, EVERYWHERE)
-    assert float(made.slope_error(made.loss(made.inputs, made.targets), made.rounding)) >= 2
+    kernel = made.kernel
+    assert float(kernel.slope_error(kernel.losses(kernel.inputs), kernel.rounding)) >= 2
 
 
 def test_the_largest_output_counts() -> None:
@@ -294,4 +334,4 @@ def test_the_largest_output_counts() -> None:
     made = Problem.of(
         nn.Sequential(model), (torch.ones(1, 2), torch.tensor([0])), CROSS_ENTROPY, L2, EVERYWHERE
     )
-    assert float(made.rounding.outputs) == 7.0
+    assert float(made.kernel.rounding.outputs) == 7.0

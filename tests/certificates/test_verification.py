@@ -262,8 +262,9 @@ def test_other_versions_are_remarked_upon(small: Small) -> None:
 def test_damage_is_found_when_a_certificate_is_read(small: Small, tmp_path: Path) -> None:
     """One digit, anywhere; half of a file; a key twice."""
     text, broken = small.file.read_text(), tmp_path / "broken.json"
-    # Of the first ten digits, after a point: the seventeenth may change nothing.
-    digits = [place for match in re.finditer(r"\.\d{1,10}", text) for place in range(*match.span())]
+    # Of the first digits, after a point: the seventeenth may change nothing.
+    matches = re.finditer(r"(?<!\d)\d{1,6}(\.\d{1,10})", text)
+    digits = [place for match in matches for place in range(*match.span(1))]
     for place in digits[:: len(digits) // 60]:
         if text[place] == ".":
             continue

@@ -13,12 +13,12 @@ from scipy.optimize import linprog
 
 from certus._validation import checked_weights
 from certus.certificates import Certificate, certify
+from certus.certificates.error_costs import worst_error
 from certus.certificates.files import as_json
-from certus.certificates.proven.knapsack import worst_error
 from certus.data import Samples
 from certus.errors import ArgumentError, UnreadableModelError
+from certus.kernel.rounding import mean_down, mean_up
 from certus.models import mlp
-from certus.rounding import mean_down, mean_up
 from certus.storage.write import write_json
 
 GENERATOR = torch.Generator().manual_seed(0)

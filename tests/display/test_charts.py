@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from certus.display.report.charts import share_axes
+from certus.display.report.page import share_axes
 
 
 def _lines(*values: float | None, **axis: Any) -> dict[str, Any]:

@@ -16,8 +16,8 @@ from PIL import Image
 
 from certus._format import at_least, at_most
 from certus.certificates.files import read_certificate
-from certus.display.report.charts import slider
-from certus.display.report.summary import scope
+from certus.display.report.contents import scope
+from certus.display.report.page import slider
 from certus.smoothing import SmoothedCertificate
 from tests.browser import CUT, OVERLAPS, opened, requested, until
 from tests.certificates.small_run import certify_small, make_run

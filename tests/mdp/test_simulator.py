@@ -21,7 +21,7 @@ from certus.mdp import (
 )
 from certus.mdp._compiled import UncompiledWarning, compiled
 from certus.mdp.cartpole import advance, advance_fast, discretize_action, fallen, fallen_fast
-from certus.mdp.evaluation import run_trials
+from certus.mdp.policies import run_trials
 
 SYSTEMS = variations()
 

@@ -1,4 +1,4 @@
-"""Robust value iteration against every policy of a small model, and on cart-pole."""
+"""Robust value iteration against every policy of a small model."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import pytest
 
 from certus.errors import ArgumentError
 from certus.mdp import robust_optimum, worst_case_values
-from certus.mdp.robust import cartpole_optimum, cartpole_worst_case
 from tests.oracles import worst_case_by_linear_program
 
 GAMMAS = np.linspace(0, 30, 151)
@@ -48,16 +47,6 @@ def test_values_solve_the_equation_by_linear_programs() -> None:
             for action in range(2)
         ]
         assert found.values[state] == pytest.approx(rewards[state] + 0.7 * max(worst), abs=1e-2)
-
-
-def test_the_optimum_on_the_cells_of_cart_pole() -> None:
-    """It is the value of its own policy, and falls with the radius."""
-    values = []
-    for rho in (0.0, 1e-4):
-        policy, value = cartpole_optimum(rho)
-        assert value == pytest.approx(cartpole_worst_case(policy, rho), abs=0.1)
-        values.append(value)
-    assert 0 < values[1] < values[0] < 100
 
 
 def test_refused() -> None:

@@ -9,10 +9,8 @@ import pytest
 import torch
 
 from certus.errors import ArgumentError
-from certus.mdp import Covering, cartpole_learner, fit_cartpole, load_policy, worst_case_values
-from certus.mdp.evaluation import estimate_mean
+from certus.mdp import Covering, load_policy, worst_case_values
 from certus.mdp.policies import DeepPolicy, NetworkShape, QNetwork, TabularPolicy
-from certus.mdp.robust import cartpole_worst_case
 from certus.runs import RunError
 from certus.storage.tensors import save_tensors
 from tests.oracles import worst_case_by_linear_program
@@ -44,17 +42,6 @@ def test_fewer_penalties_only_lower_the_value() -> None:
     assert (coarse <= fine + 1e-2).all()
 
 
-def test_the_worst_case_of_cart_pole_falls_with_the_radius() -> None:
-    policy = fit_cartpole(cartpole_learner(20.0, bins=(16, 7), episodes=2000), 1).policy
-    values = [cartpole_worst_case(policy, rho) for rho in (0.0, 1e-4, 1e-3, 1e-2, 10.0)]
-    assert values == sorted(values, reverse=True)
-    assert 0 < values[0] < 100  # at most 1/(1 − λ)
-    # A ball of radius 10 holds the fall from anywhere: only the first reward is left.
-    assert values[-1] == pytest.approx(1.0, abs=0.15)
-    with pytest.raises(ArgumentError, match="`rho` must be finite and not negative"):
-        cartpole_worst_case(policy, -1.0)
-
-
 def test_policies_come_back(tmp_path: Path) -> None:
     grid = Covering((-1.0, -1.0), (1.0, 1.0), (3, 2))
     observations = np.random.default_rng(0).uniform(-1, 1, (50, 4))
@@ -79,14 +66,3 @@ def test_files_that_are_no_policies(tmp_path: Path) -> None:
         load_policy(tmp_path / "other.safetensors")
     with pytest.raises(RunError, match="Cannot read"):
         load_policy(tmp_path / "missing.safetensors")
-
-
-def test_intervals() -> None:
-    found = estimate_mean([1.0, 2.0, 3.0, 4.0, 5.0])
-    assert (found.mean, found.error) == pytest.approx((3.0, (2.5 / 5) ** 0.5))
-    assert found.high - 3.0 == pytest.approx(2.776445 * found.error, rel=1e-6)  # t of 4 degrees, 97.5%
-    assert estimate_mean([2.0]).high == np.inf
-    with pytest.raises(ArgumentError, match="`confidence` must lie strictly between"):
-        estimate_mean([1.0], confidence=1.0)
-    with pytest.raises(ArgumentError, match="`values` must not be empty"):
-        estimate_mean([])

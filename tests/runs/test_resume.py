@@ -12,8 +12,7 @@ from certus.datasets import digits
 from certus.inner import WRM
 from certus.inner.methods import ERM
 from certus.runs import Recorder, RunError
-from certus.runs.checkpoint import restore_state, save_state
-from certus.runs.directory import CHECKPOINT, METRICS
+from certus.runs.directory import CHECKPOINT, METRICS, restore_state, save_state
 from certus.training import Callback, Fit, TrainingState, fit
 from tests.runs.metrics import without_time
 

@@ -11,16 +11,9 @@ import torch
 from scipy.stats import binom, norm
 
 from certus.errors import ArgumentError
-from certus.smoothing.coefficients import (
-    count_values,
-    guessed_spread,
-    lifted,
-    poisson_binomial,
-    propose,
-    shortfall,
-)
-from certus.smoothing.neyman_pearson import NeymanPearsonBound
-from certus.smoothing.voting import IDEAL_VOTE, ONE_DRAW, VotingRule
+from certus.kernel.smoothing import GammaDesign, VotingRule, poisson_binomial, smoothed_values
+from certus.smoothing.design import guessed_spread, lifted, neyman_pearson_bound, propose
+from certus.smoothing.voting import IDEAL_VOTE, ONE_DRAW, voting_rule
 from tests.smoothing.half_space import Array
 from tests.smoothing.test_envelope import brute
 
@@ -44,11 +37,11 @@ def truth(rule: VotingRule, kappa: float) -> Array:
 
 
 @pytest.mark.parametrize("kappa", [0.05, 1.0])
-@pytest.mark.parametrize("rule", [ONE_DRAW, IDEAL_VOTE, VotingRule.of(100, 0.001)], ids=["one", "ideal", "M"])
+@pytest.mark.parametrize("rule", [ONE_DRAW, IDEAL_VOTE, voting_rule(100, 0.001)], ids=["one", "ideal", "M"])
 @pytest.mark.parametrize("draws", [1, 7, 100])
 def test_the_polynomial_is_above_brute_force(draws: int, rule: VotingRule, kappa: float) -> None:
     errors = np.random.default_rng(0).binomial(draws, np.random.default_rng(1).beta(0.3, 3, 60)).astype(float)
-    envelope = NeymanPearsonBound.of(rule, kappa)
+    envelope = neyman_pearson_bound(rule, kappa)
     found = lifted(propose(envelope, guessed_spread(errors, draws)), envelope)
     assert (polynomial(found) >= truth(rule, kappa)).all()
     assert (np.diff(found) >= 0).all()
@@ -57,7 +50,7 @@ def test_the_polynomial_is_above_brute_force(draws: int, rule: VotingRule, kappa
 
 def test_many_draws_come_close_to_the_envelope() -> None:
     """Where the guess puts its weight, a thousand draws cost less than 0.01."""
-    envelope = NeymanPearsonBound.of(ONE_DRAW, 0.2)
+    envelope = neyman_pearson_bound(ONE_DRAW, 0.2)
     found = lifted(propose(envelope, guessed_spread(np.linspace(0, 1000, 50), 1000)), envelope)
     excess = polynomial(found) - truth(ONE_DRAW, 0.2)
     assert excess.min() >= 0
@@ -67,10 +60,8 @@ def test_many_draws_come_close_to_the_envelope() -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_any_proposal_is_lifted(seed: int) -> None:
     jagged = np.random.default_rng(seed).uniform(-1, 1, 31)
-    envelope = NeymanPearsonBound.of(ONE_DRAW, 0.3)
+    envelope = neyman_pearson_bound(ONE_DRAW, 0.3)
     assert (polynomial(lifted(jagged, envelope)) >= truth(ONE_DRAW, 0.3)).all()
-    with pytest.raises(ArgumentError, match="`rising` must be nondecreasing"):
-        shortfall(jagged, envelope)
     with pytest.raises(ArgumentError, match="`proposed` must be finite"):
         lifted(np.array([0.0, np.nan]), envelope)
 
@@ -78,16 +69,16 @@ def test_any_proposal_is_lifted(seed: int) -> None:
 @pytest.mark.parametrize("first", [40, 143, 160, 500])
 def test_a_steep_polynomial_is_lifted_between_the_points_of_the_grid(first: int) -> None:
     """A thousand draws make a step of nothing but c: inside of one cell p falls behind by 0.001 and more."""
-    envelope = NeymanPearsonBound.of(ONE_DRAW, 0.2)
+    envelope = neyman_pearson_bound(ONE_DRAW, 0.2)
     step = (np.arange(1001) >= first).astype(float)
     between = np.linspace(-4, 4, 40_001)
     behind = envelope.at(between) - binom.sf(first - 1, 1000, norm.cdf(between))
-    assert behind.max() <= shortfall(step, envelope) <= behind.max() + 2e-4
+    assert behind.max() <= (lifted(step, envelope) - step).min() <= behind.max() + 2e-4
 
 
 def test_a_polynomial_that_is_above_is_hardly_lifted() -> None:
     ones = np.ones(11)
-    assert shortfall(ones, NeymanPearsonBound.of(IDEAL_VOTE, 0.5)) < 2e-4
+    assert (lifted(ones, neyman_pearson_bound(IDEAL_VOTE, 0.5)) - ones).max() < 2e-4
 
 
 def test_the_guess_is_a_distribution() -> None:
@@ -116,4 +107,6 @@ def test_losses_have_the_expectation_of_counts() -> None:
     every = torch.tensor(list(itertools.product([0.2, 0.9], repeat=3)))
     mean = float((poisson_binomial(every) @ torch.from_numpy(coefficients)).mean())
     assert mean == pytest.approx(binom.pmf(np.arange(4), 3, 0.55) @ coefficients, abs=1e-7)
-    assert count_values(coefficients, torch.tensor([3, 0])).tolist() == [1.0, 0.1]
+    designs = [GammaDesign(1.0, coefficients)]
+    assert smoothed_values(designs, torch.tensor([3, 0])).tolist() == [[1.0, 0.1]]
+    assert float(smoothed_values(designs, every).mean()) == pytest.approx(mean)

@@ -10,17 +10,16 @@ from scipy.stats import binom, norm
 import certus
 from certus.errors import ArgumentError, UnsupportedError
 from certus.smoothing.predictors import ABSTAINED
-from certus.smoothing.sampling import vote_labels
-from certus.smoothing.voting import VotingRule
+from certus.smoothing.voting import vote_labels, voting_rule
 from tests.smoothing.test_certify_smoothed import signs
 
 
 def test_votes_are_counted() -> None:
     labels = torch.tensor([[0, 0, 0, 1, 2], [0, 1, 0, 1, 2], [3, 3, 3, 3, 3]], dtype=torch.int32)
-    assert vote_labels(labels, VotingRule.of(5)).tolist() == [0, ABSTAINED, 3]
-    assert vote_labels(labels, VotingRule.of(5, 0.1)).tolist() == [ABSTAINED, ABSTAINED, 3]
+    assert vote_labels(labels, voting_rule(5)).tolist() == [0, ABSTAINED, 3]
+    assert vote_labels(labels, voting_rule(5, 0.1)).tolist() == [ABSTAINED, ABSTAINED, 3]
     # With one label in all, nobody is second: five votes against none have the level 2/32.
-    assert vote_labels(labels[2:], VotingRule.of(5, 2 / 32)).tolist() == [3]
+    assert vote_labels(labels[2:], voting_rule(5, 2 / 32)).tolist() == [3]
 
 
 def test_the_vote_errs_as_often_as_its_ballot_says() -> None:
@@ -28,7 +27,7 @@ def test_the_vote_errs_as_often_as_its_ballot_says() -> None:
     model = certus.smoothing.Smoothed(signs, sigma=0.5, votes=15, abstain=0.2)
     inputs = torch.full((3000, 1), 0.15, dtype=torch.float64)
     lost = float((model.predict(inputs) != 1).double().mean())
-    rule = VotingRule.of(15, 0.2)
+    rule = voting_rule(15, 0.2)
     exact = binom.sf(rule.failure_threshold - 1, 15, norm.cdf(-0.15 / 0.5))
     assert lost == pytest.approx(exact, abs=0.03)
 

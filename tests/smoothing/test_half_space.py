@@ -12,11 +12,9 @@ from scipy.stats import norm
 
 import certus
 from certus.smoothing.certificate import Quantity
-from certus.smoothing.confidence import upper_means
-from certus.smoothing.design import make_design
-from certus.smoothing.neyman_pearson import worst_failure_probability
+from certus.smoothing.design import make_design, upper_means, worst_failure_probability
 from certus.smoothing.sampling import NoisyPredictions
-from certus.smoothing.voting import IDEAL_VOTE, ONE_DRAW, VotingRule
+from certus.smoothing.voting import IDEAL_VOTE, ONE_DRAW, voting_rule
 from tests.smoothing.half_space import SIGMA, Array, dual, margins, quantile_margins, worst_error
 
 RHOS = (0.003, 0.03, 0.2)
@@ -71,7 +69,7 @@ def test_a_certificate_of_a_half_space() -> None:
 def repetitions(name: str, times: int, samples: int, failure: float) -> float:
     """How often a bound at some ρ is below the truth, over fresh samples and fresh noise."""
     draws, random = 20, np.random.default_rng(0)
-    rule = {"error": ONE_DRAW, "loss": ONE_DRAW, "vote": VotingRule.of(11)}[name]
+    rule = {"error": ONE_DRAW, "loss": ONE_DRAW, "vote": voting_rule(11)}[name]
     population = -quantile_margins(300) / SIGMA
     exact = {rho: dual(lambda kappa: worst_failure_probability(rule, kappa, population), rho) for rho in RHOS}
     errors = _errors(margins(100, 7), draws, random)

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from certus.certificates.proven.concentration import betting
+from certus.certificates.confidence import betting
 from certus.errors import ArgumentError
-from certus.smoothing.confidence import GammaDesign, spend_alpha, upper_means
-from certus.smoothing.design import make_design
+from certus.kernel.passes import Refused
+from certus.kernel.smoothing import GammaDesign
+from certus.smoothing.design import make_design, spend_alpha, upper_means
 from certus.smoothing.sampling import NoisyPredictions
 from certus.smoothing.voting import ONE_DRAW
 
@@ -49,18 +50,16 @@ def test_without_slopes_every_stake_bets_by_itself() -> None:
 
 
 @pytest.mark.parametrize(
-    ("designs", "match"),
+    "designs",
     [
-        (
-            [GammaDesign(2.0, LINE, 0.6), GammaDesign(1.0, LINE, 0.5)],
-            r"shares that add up to at most 1; got 1\.1",
-        ),
-        ([GammaDesign(2.0, LINE, 0.5), GammaDesign(1.0, LINE, 0.5, slope=-1.0)], "slopes of at least 0"),
-        ([GammaDesign(2.0, LINE, 0.5, slope=1.0), GammaDesign(1.0, LINE, 0.5)], "a leader that follows none"),
+        [GammaDesign(2.0, LINE, 0.6), GammaDesign(1.0, LINE, 0.5)],
+        [GammaDesign(2.0, LINE, 0.5), GammaDesign(1.0, LINE, 0.5, slope=-1.0)],
+        [GammaDesign(2.0, LINE, 0.5, slope=1.0), GammaDesign(1.0, LINE, 0.5)],
+        [GammaDesign(2.0, LINE, 0.5), GammaDesign(1.0, LINE, 0.5, slope=float("nan"))],
     ],
 )
-def test_what_would_prove_too_much_is_refused(designs: list[GammaDesign], match: str) -> None:
-    with pytest.raises(ArgumentError, match=match):
+def test_what_would_prove_too_much_is_refused(designs: list[GammaDesign]) -> None:
+    with pytest.raises((Refused, ArgumentError)):
         upper_means(designs, counted(), ORDER, 0.05)
 
 

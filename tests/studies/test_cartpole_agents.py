@@ -9,11 +9,13 @@ import numpy as np
 import pytest
 from matplotlib.axes import Axes
 
+from certus.errors import ArgumentError
 from certus.mdp.cartpole import variations
-from certus.mdp.evaluation import MeanEstimate
 from studies.cartpole import deep, gammas, pendulum, schedules
 from studies.cartpole import study as pole_agents
 from studies.cartpole.pairs import (
+    MeanEstimate,
+    estimate_mean,
     gain_text,
     outcome_of_gains,
     pair_figure,
@@ -42,6 +44,17 @@ def heights(axes: Axes) -> list[list[float]]:
     """Of the marks of every line with error bars."""
     lines = [one.lines[0] for one in axes.containers]  # type: ignore[attr-defined]  # of error bars
     return [np.asarray(line.get_ydata(), dtype=np.float64).tolist() for line in lines]
+
+
+def test_intervals() -> None:
+    found = estimate_mean([1.0, 2.0, 3.0, 4.0, 5.0])
+    assert (found.mean, found.error) == pytest.approx((3.0, (2.5 / 5) ** 0.5))
+    assert found.high - 3.0 == pytest.approx(2.776445 * found.error, rel=1e-6)  # t of 4 degrees, 97.5%
+    assert estimate_mean([2.0]).high == np.inf
+    with pytest.raises(ArgumentError, match="`confidence` must lie strictly between"):
+        estimate_mean([1.0], confidence=1.0)
+    with pytest.raises(ArgumentError, match="`values` must not be empty"):
+        estimate_mean([])
 
 
 def test_gains_are_paired_by_seed() -> None:

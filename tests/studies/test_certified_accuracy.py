@@ -6,10 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
-from studies.certified_accuracy import STUDY, accuracies
+from certus.certificates.problem import Problem
+from studies.certified_accuracy import STUDY, _distances, accuracies
 from studies.study import Outcome, Scale
 from studies.workspace import Workspace
+from tests.certificates.problems import CROSS_ENTROPY, EVERYWHERE, L2, network, samples
 from tests.pictures import line_of
 
 
@@ -47,6 +50,27 @@ def test_certified_accuracies_are_counts() -> None:
         assert {0.0, 1.58} <= set(distances)
         wanted = [0.99 if one < 0.4 else part if one < 1.58 else 0.0 for one in distances]
         assert values == pytest.approx(wanted)
+
+
+def test_radii_and_distances_enclose_the_nearest_error() -> None:
+    """Of a portion, against a fine grid of the plane; 0 for samples that are misclassified."""
+    model, (inputs, targets) = network("logcosh", 0), samples(0, 9)
+    problem = Problem.of(model, (inputs, targets), CROSS_ENTROPY, L2, EVERYWHERE)
+    radii, distances = _distances(problem, slice(2, 9))
+    axis = torch.linspace(-4, 4, 801, dtype=torch.float64)
+    grid = torch.cartesian_prod(axis, axis)
+    with torch.no_grad():
+        labels, own = model(grid).argmax(1), model(inputs).argmax(1)
+    assert len(radii) == len(distances) == 7
+    for at, (radius, distance) in enumerate(zip(radii, distances, strict=True), 2):
+        if own[at] != targets[at]:
+            assert radius == distance == 0
+            continue
+        nearest = float((grid - inputs[at]).norm(dim=1)[labels != targets[at]].min())
+        assert 0 < radius <= nearest
+        assert radius <= distance
+        assert distance == pytest.approx(nearest, rel=0.05, abs=0.015)  # the grid is that coarse
+    assert min(distances) == 0 < max(radii)
 
 
 def test_portions_are_computed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,8 +9,8 @@ import pytest
 import torch
 from scipy.stats import norm
 
-from certus.certificates.proven.concentration import betting
-from certus.smoothing.confidence import GammaDesign
+from certus.certificates.confidence import betting
+from certus.kernel.smoothing import GammaDesign
 from certus.smoothing.voting import IDEAL_VOTE, ONE_DRAW
 from studies.smoothing import (
     RIVAL_LEVELS,

@@ -29,7 +29,7 @@ def main() -> None:
         command.add_argument("--seed", type=int, default=14, help="of the sample")
         command.add_argument("--seconds", type=float, default=1e6, help="of CPU time to spend on one at most")
         command.add_argument("--only", default="", help="mutants whose id contains this")
-        command.add_argument("--files", nargs="*", help="draw from these alone, such as bounds/graph.py")
+        command.add_argument("--files", nargs="*", help="draw from these alone, such as kernel/graph.py")
     explain = commands.add_parser("explain", help="say why a survivor may survive")
     explain.add_argument("id")
     explain.add_argument("why")

@@ -100,9 +100,9 @@ class _Watch:
         return (yield from self._watch(item.nodeid, item.nodeid))
 
     def _watch(self, test: str, key: str) -> Generator[None, object, object]:
-        spectral = sys.modules.get("certus.bounds.spectral")
-        if spectral is not None:
-            spectral._CACHE.clear()  # or what an earlier test computed would not be called
+        claims = sys.modules.get("certus.bounds.norm_proposals")
+        if claims is not None:
+            claims._CACHE.clear()  # or what an earlier test computed would not be called
         seen: set[CodeType] = set()
         start = process_time()
         sys.settrace(lambda frame, event, argument: seen.add(frame.f_code))

@@ -160,6 +160,8 @@ class _Shape:
             elif isinstance(node, ast.Assign):
                 names = [leaf.id for leaf in ast.walk(node.targets[0]) if isinstance(leaf, ast.Name)]
                 yield from ((self._span(node), f"={name}") for name in names)
+                if prefix:
+                    yield from ((self._span(node), prefix + name) for name in names)
 
     def _span(self, node: ast.AST) -> tuple[Place, Place]:
         # ast counts bytes, parso characters.

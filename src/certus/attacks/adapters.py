@@ -7,12 +7,12 @@ is not used here: ``pip install --no-deps torchattacks``.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 from types import ModuleType
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -24,14 +24,52 @@ from certus.errors import ArgumentError, UnsupportedError, require
 from certus.inner.methods import Method
 from certus.losses import AnyLoss, ModelLoss
 
-_INSTALL = {
-    "foolbox": "pip install 'certus[attacks]'",
-    "torchattacks": "pip install --no-deps torchattacks",
-}
+
+class _LibraryAttack(Method):
+    """Attack of another library on a ``ModelLoss``, with the model in eval mode and its weights frozen."""
+
+    library: ClassVar[str]
+    install: ClassVar[str]
+    bounds: tuple[float, float]
+
+    @abstractmethod
+    def _attack(self, library: ModuleType, model: nn.Module, inputs: Tensor, labels: Tensor) -> object:
+        """Return the moved inputs."""
+
+    def __call__(self, loss: AnyLoss, inputs: Tensor, targets: Tensor | None = None, /) -> Tensor:
+        try:
+            module = import_module(self.library)
+        except ImportError:
+            raise UnsupportedError(f"{self.library} is not installed: {self.install}.") from None
+        if not isinstance(loss, ModelLoss):
+            raise ArgumentError(f"`loss` must be a ModelLoss, whose model is attacked; got {type(loss)}.")
+        check_batch(inputs, targets)
+        low, high = self.bounds
+        inside = bool(((inputs >= low) & (inputs <= high)).all())  # NaN compares false
+        values = f"values from {float(inputs.min()):g} to {float(inputs.max()):g}"
+        require(inside, "inputs", f"lie between {low:g} and {high:g} for this attack", values)
+        if targets is None or targets.dtype != torch.long:
+            dtype = None if targets is None else targets.dtype
+            raise ArgumentError(f"`targets` must be int64 labels for other libraries' attacks; got {dtype}.")
+        # Some libraries call ``backward()``, which would add to the gradients of a training step.
+        frozen = [weight for weight in loss.model.parameters() if weight.requires_grad]
+        try:
+            for weight in frozen:
+                weight.requires_grad_(False)
+            with torch.inference_mode(False), torch.enable_grad(), loss_eval_mode(loss.model):
+                start, labels = differentiable(inputs).detach(), differentiable(targets)
+                moved = self._attack(module, loss.model, start, labels)
+        finally:
+            for weight in frozen:
+                weight.requires_grad_()
+        if not isinstance(moved, Tensor) or moved.shape != inputs.shape:
+            kind = tuple(moved.shape) if isinstance(moved, Tensor) else type(moved)
+            raise ArgumentError(f"`attack` must return inputs of shape {tuple(inputs.shape)}; got {kind}.")
+        return moved.detach()
 
 
 @dataclass(frozen=True, eq=False)
-class Foolbox(Method):
+class Foolbox(_LibraryAttack):
     """A foolbox attack as a method.
 
     Args:
@@ -40,6 +78,7 @@ class Foolbox(Method):
         bounds: the least and the largest input value; foolbox always clips to them.
     """
 
+    library, install = "foolbox", "pip install 'certus[attacks]'"
     attack: Any
     epsilon: float | None
     bounds: tuple[float, float]
@@ -52,16 +91,13 @@ class Foolbox(Method):
             valid = isinstance(self.epsilon, (int, float)) and 0 <= self.epsilon < math.inf
             require(valid, "epsilon", "be finite and not negative, or None", self.epsilon)
 
-    def __call__(self, loss: AnyLoss, inputs: Tensor, targets: Tensor | None = None, /) -> Tensor:
-        return _run("foolbox", self._attack, self.bounds, loss, inputs, targets)
-
-    def _attack(self, foolbox: ModuleType, model: nn.Module, inputs: Tensor, labels: Tensor) -> object:
-        wrapped = foolbox.PyTorchModel(model, bounds=self.bounds, device=inputs.device)
+    def _attack(self, library: ModuleType, model: nn.Module, inputs: Tensor, labels: Tensor) -> object:
+        wrapped = library.PyTorchModel(model, bounds=self.bounds, device=inputs.device)
         return self.attack(wrapped, inputs, labels, epsilons=self.epsilon)[1]
 
 
 @dataclass(frozen=True, eq=False)
-class Torchattacks(Method):
+class Torchattacks(_LibraryAttack):
     """A torchattacks attack as a method.
 
     Args:
@@ -69,6 +105,8 @@ class Torchattacks(Method):
             torchattacks takes inputs between 0 and 1, and always clips to them.
     """
 
+    library, install = "torchattacks", "pip install --no-deps torchattacks"
+    bounds = (0.0, 1.0)
     make: Callable[[Any], Any]
 
     def __post_init__(self) -> None:
@@ -76,58 +114,7 @@ class Torchattacks(Method):
         rule = "be a function from a model to an attack, such as `lambda model: torchattacks.PGD(model)`"
         require(callable(self.make) and not has_model, "make", rule, type(self.make))
 
-    def __call__(self, loss: AnyLoss, inputs: Tensor, targets: Tensor | None = None, /) -> Tensor:
-        return _run("torchattacks", self._attack, (0.0, 1.0), loss, inputs, targets)
-
-    def _attack(self, _: ModuleType, model: nn.Module, inputs: Tensor, labels: Tensor) -> object:
+    def _attack(self, library: ModuleType, model: nn.Module, inputs: Tensor, labels: Tensor) -> object:
         attack = self.make(model)
         require(callable(attack), "make", "return an attack", type(attack))
         return attack(inputs, labels)
-
-
-def _run(
-    library: str,
-    attack: Callable[[ModuleType, nn.Module, Tensor, Tensor], object],
-    bounds: tuple[float, float],
-    loss: AnyLoss,
-    inputs: Tensor,
-    targets: Tensor | None,
-) -> Tensor:
-    """Return ``attack(module, model, inputs, labels)`` for inputs within the bounds, checked and detached."""
-    try:
-        module = import_module(library)
-    except ImportError:
-        raise UnsupportedError(f"{library} is not installed: {_INSTALL[library]}.") from None
-    if not isinstance(loss, ModelLoss):
-        raise ArgumentError(f"`loss` must be a ModelLoss, whose model is attacked; got {type(loss)}.")
-    check_batch(inputs, targets)
-    low, high = bounds
-    inside = bool(((inputs >= low) & (inputs <= high)).all())  # NaN compares false
-    values = f"values from {float(inputs.min()):g} to {float(inputs.max()):g}"
-    require(inside, "inputs", f"lie between {low:g} and {high:g} for this attack", values)
-    if targets is None or targets.dtype != torch.long:
-        dtype = None if targets is None else targets.dtype
-        raise ArgumentError(f"`targets` must be int64 labels for other libraries' attacks; got {dtype}.")
-    with _untouched(loss.model):
-        moved = attack(module, loss.model, differentiable(inputs).detach(), differentiable(targets))
-    if not isinstance(moved, Tensor) or moved.shape != inputs.shape:
-        kind = tuple(moved.shape) if isinstance(moved, Tensor) else type(moved)
-        raise ArgumentError(f"`attack` must return inputs of shape {tuple(inputs.shape)}; got {kind}.")
-    return moved.detach()
-
-
-@contextmanager
-def _untouched(model: nn.Module) -> Iterator[None]:
-    """Run a library's code with the model in eval mode and its weights frozen, then restore both.
-
-    Some libraries call ``backward()``, which would add to the gradients that a training step is about to use.
-    """
-    frozen = [weight for weight in model.parameters() if weight.requires_grad]
-    try:
-        for weight in frozen:
-            weight.requires_grad_(False)
-        with torch.inference_mode(False), torch.enable_grad(), loss_eval_mode(model):
-            yield
-    finally:
-        for weight in frozen:
-            weight.requires_grad_()

@@ -23,7 +23,7 @@ from certus._defaults import ATTACK_STEPS
 from certus._eval_mode import loss_eval_mode
 from certus._names import GRADIENT_ATTACKS, NORMS, PAPER_NAMES
 from certus._validation import check_batch
-from certus.attacks.projected_gradient_descent import FGSM, GradientAttack, check_norm, default_step
+from certus.attacks.projected_gradient_descent import GradientAttack, check_norm, default_step
 from certus.costs import Cost, SquaredL2
 from certus.costs.masked import masked_to
 from certus.data import DataLike, Samples, gather_samples
@@ -263,8 +263,7 @@ def fair_epsilon(wrm: WRM, loss: AnyLoss, data: Samples, norm: float, batch_size
     total, length = 0.0, Lp(norm)
     ball = wrm.cost.attack_ball(wrm.domain)
     squared = norm == 2 or (ball.own and ball.p == norm)  # the cost is the square of this norm
-    for first in range(0, len(data), batch_size):
-        batch = data[first : first + batch_size]
+    for batch in data.batches(batch_size):
         move = wrm.solve(loss, batch.inputs, batch.targets).inputs - batch.inputs
         lengths = length(move).cpu().double()
         total += float((lengths**2 if squared else lengths).sum())
@@ -375,13 +374,9 @@ class Trial:
         assert self.norm is not None
         if self.epsilon == 0:
             return ERM()
-        if self.attack == "fgsm":
-            return FGSM(self.epsilon, self.norm, domain=where, free=free)
-        random_start = self.attack == "pgd"
-        step, restarts = self.step_size, self.restarts
-        return GradientAttack(
-            self.epsilon, self.norm, self.steps, step, where, random_start, restarts, free=free
-        )
+        steps, step = (1, self.epsilon) if self.attack == "fgsm" else (self.steps, self.step_size)
+        random, restarts = self.attack == "pgd", self.restarts
+        return GradientAttack(self.epsilon, self.norm, steps, step, where, random, restarts, free=free)
 
 
 def sweep(

@@ -1,9 +1,10 @@
 """How smooth is a network? Rigorous bounds, layer by layer (section:examples)."""
 
 from certus.bounds.analysis import Analysis, input_smoothness, local_smoothness
+from certus.bounds.graph_reader import UnsupportedLayer
 from certus.bounds.layer_rules import RULES, rule
 from certus.bounds.smoothness import VALIDITY, LayerBound, LocalBound, SmoothnessBound
-from certus.bounds.validation import UnsupportedLayer, smooth, validate
+from certus.bounds.validation import smooth, validate
 
 __all__ = [
     "RULES",

@@ -1,18 +1,17 @@
 """Validation of activations and layer rules that users register.
 
-The bounds take σ, σ' and σ'' and the ranges of the last two from an ``Activation``. Points can refute all of
-it, and are tried on all scales:
+The bounds take σ, σ' and σ'' and the ranges of the last two from a ``Scalar``. Points of all scales can
+refute all of it:
 
 - σ' and σ'' against autograd of σ and σ', where it is defined;
 - by the mean value theorem (σ(b) − σ(a))/(b − a) lies in the range of σ' on [a, b], and likewise for σ' and
   σ'': for small intervals everywhere, each bisected towards its worst half, which reveals unlisted kinks;
 - every value of σ' and σ'' lies in the ranges of the intervals around it, peaks in particular, and in that of
   the whole line;
-- the relation ``joint`` of σ'' and σ', and ``paper_curvature``, which must not be too small.
+- the relation ``joint`` of σ'' and σ'.
 
-A rule describes a layer as an ``Operator``, an ``Activation``, a ``MaxPool``, ``Branches`` or a user's own
-``Stage``. Its outputs are compared with the layer's at points of size 10⁻³ to 10⁶, in float64. For operators
-the transpose and all norms are tested too, for a user's stage the bounds on the movement of its outputs.
+The outputs of a rule are compared with the layer's at points of size 10⁻³ to 10⁶, in float64. For operators
+the transpose and all norms are tested too, for a user's primitive the bounds on the movement of its outputs.
 
 None of this is a proof: a claim that passes is still *assumed*.
 """
@@ -22,7 +21,6 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from weakref import WeakSet
 
 import torch
@@ -30,56 +28,49 @@ from torch import Tensor, nn
 
 from certus._eval_mode import eval_mode
 from certus._tensor import format_point, per_sample
-from certus.bounds.activations import Activation, Function, MaxPool
-from certus.bounds.curvature_rules import Joint, Range
-from certus.bounds.graph import Sum
-from certus.bounds.operators import AxisProduct, Chain, Convolution, Dense, Diagonal, Operator, Reshape
-from certus.bounds.passes import Reach, Shape, Stage
+from certus.bounds.norm_proposals import claim_norm
 from certus.errors import ClaimError
+from certus.kernel.curvature import Joint, Range
+from certus.kernel.max_pool import MaxPool
+from certus.kernel.operators import Affine, AxisProduct, Convolution, Dense, Diagonal, Product, Reshape
+from certus.kernel.passes import ForwardBound
+from certus.kernel.pointwise import Function, Pointwise, Scalar
+from certus.kernel.primitive import Primitive, Shape
 
-_PASSED: WeakSet[Activation] = WeakSet()
+_PASSED: WeakSet[Scalar] = WeakSet()
 _FAR = 1e6
 _HALVINGS = 12
 _ROUNDING = 64 * 2.0**-52
 _Ranges = Callable[[Tensor, Tensor], Range]
 
 
-def check_activation(where: str, activation: Activation) -> None:
+def check_activation(where: str, activation: Pointwise) -> None:
     """Raise ``ClaimError`` if points refute the activation; ``where`` names it in the message."""
-    if activation in _PASSED:
+    base = activation.scalar
+    if base in _PASSED:
         return
-    sharpness = torch.as_tensor(activation.sharpness, dtype=torch.float64)
-    if not bool((torch.isfinite(sharpness) & (sharpness > 0)).all()):
-        raise ClaimError(
-            f"{where} claims the sharpness {activation.sharpness}; it must be positive and finite."
-        )
-    base = replace(activation, sharpness=1.0)
-    points = _spread(base)
-    parts = (("σ", base.value), ("σ'", base.slope), ("σ''", base.curvature))
-    for name, function in parts:
+    line, points = Pointwise(base, (1,)), _spread(base)
+    for name, function in (("σ", base.value), ("σ'", base.slope), ("σ''", base.curvature)):
         _check_finite(where, name, function, points)
     chain = (
-        ("σ'", base.value, base.slope, base.slope_range),
-        ("σ''", base.slope, base.curvature, base.curvature_range),
+        ("σ'", base.value, base.slope, line.slope_range),
+        ("σ''", base.slope, base.curvature, line.curvature_range),
     )
     for name, function, derivative, ranges in chain:
         _check_derivative(where, name, function, derivative, points)
         _check_secants(where, name, function, ranges, points)
         _check_ranges(where, name, derivative, ranges, points)
     _check_joint(where, base, points)
-    _check_paper_curvature(where, activation)
-    _PASSED.add(activation)
+    _PASSED.add(base)
 
 
-def _spread(base: Activation) -> Tensor:
+def _spread(base: Scalar) -> Tensor:
     """Points of all scales, and points around every peak and kink, in increasing order."""
     sizes = torch.logspace(-6, math.log10(_FAR), 240, dtype=torch.float64)
     line = torch.linspace(-12, 12, 601, dtype=torch.float64) + 0.00314159  # off the round numbers
-    special = [
-        point for point in (*base.slope_peaks, *base.curvature_peaks, *base.kinks) if abs(point) <= _FAR
-    ]
+    listed = (*base.slope_peaks, *base.curvature_peaks, *base.kinks)
     near = torch.tensor([0.0, 1e-6, 1e-3, 0.1], dtype=torch.float64)
-    around = [torch.tensor(point, dtype=torch.float64) + side * near for point in special for side in (-1, 1)]
+    around = [point + side * near for point in listed if abs(point) <= _FAR for side in (-1, 1)]
     spread: Tensor = torch.cat([-sizes, sizes, line, *around]).unique()
     return spread
 
@@ -125,34 +116,27 @@ def _autograd(function: Function, points: Tensor) -> Tensor | None:
 
 
 def _check_secants(where: str, name: str, function: Function, ranges: _Ranges, points: Tensor) -> None:
-    """Test the mean value theorem on all intervals between neighbours, each bisected towards its worse
-    half."""
-    ends = _apart(points)
-    low, high = ends[:-1], ends[1:]
+    """Test the mean value theorem on intervals between neighbours, each bisected towards its worse half."""
+    chosen = [float(points[0])]
+    for point in points.tolist():
+        if point - chosen[-1] > 1e-7 * (1 + abs(point)):  # far enough for a difference quotient
+            chosen.append(point)
+    low, high = points.new_tensor(chosen[:-1]), points.new_tensor(chosen[1:])
     off = _beyond(function, ranges, low, high)
     for _ in range(_HALVINGS):
         worst = _worst(off)
         if worst is not None:
-            at = slice(worst, worst + 1)
-            least, most = (float(side) for side in ranges(low[at], high[at]))
-            mean = float((function(high[at]) - function(low[at])) / (high[at] - low[at]))
+            ends = low[worst : worst + 1], high[worst : worst + 1]
+            least, most = (float(side) for side in ranges(*ends))
+            mean = float((function(ends[1]) - function(ends[0])) / (ends[1] - ends[0]))
             raise ClaimError(
                 f"{where} is refuted: it claims that {name} lies between {least:.9g} and {most:.9g} from "
-                f"z = {float(low[at])!r} to {float(high[at])!r}; its mean there is {mean:.9g}."
+                f"z = {float(ends[0])!r} to {float(ends[1])!r}; its mean there is {mean:.9g}."
             )
         middle = (low + high) / 2
         left, right = _beyond(function, ranges, low, middle), _beyond(function, ranges, middle, high)
         low, high = torch.where(left >= right, low, middle), torch.where(left >= right, middle, high)
         off = torch.maximum(left, right)
-
-
-def _apart(points: Tensor) -> Tensor:
-    """Increasing points, without those too close to their predecessor for a difference quotient."""
-    chosen = [float(points[0])]
-    for point in points.tolist():
-        if point - chosen[-1] > 1e-7 * (1 + abs(point)):
-            chosen.append(point)
-    return points.new_tensor(chosen)
 
 
 def _beyond(function: Function, ranges: _Ranges, low: Tensor, high: Tensor) -> Tensor:
@@ -171,11 +155,10 @@ def _check_ranges(where: str, name: str, function: Function, ranges: _Ranges, po
     turns = (values[1:-1] - values[:-2]) * (values[2:] - values[1:-1]) <= 0
     tops = [_zoom(function, low[turns], high[turns], sign) for sign in (1, -1)]
     tried = torch.cat([middle, *tops])
-    lows, highs = torch.cat([low, *([low[turns]] * 2)]), torch.cat([high, *([high[turns]] * 2)])
-    far = torch.full_like(tried, math.inf)
+    lows, highs = (torch.cat([each, each[turns], each[turns]]) for each in (low, high))
+    values, far = function(tried), torch.full_like(tried, math.inf)
     for ends in ((lows, highs), (-far, highs), (lows, far), (-far, far)):
         least, most = ranges(*ends)
-        values = function(tried)
         off = torch.maximum(values - most, least - values) - _ROUNDING * (1 + values.abs())
         worst = _worst(off)
         if worst is not None:
@@ -197,11 +180,10 @@ def _zoom(function: Function, low: Tensor, high: Tensor, sign: int) -> Tensor:
     return (low + high) / 2
 
 
-def _check_joint(where: str, base: Activation, points: Tensor) -> None:
+def _check_joint(where: str, base: Scalar, points: Tensor) -> None:
     slope, curvature = base.slope(points), base.curvature(points)
-    arc = 1 - slope**2
     if base.joint is Joint.ARC:
-        off, claim = torch.maximum(curvature - arc, -curvature), "0 ≤ σ'' ≤ 1 − σ'²"
+        off, claim = torch.maximum(curvature - (1 - slope**2), -curvature), "0 ≤ σ'' ≤ 1 − σ'²"
     elif base.joint is Joint.LOGISTIC:
         off, claim = (curvature - slope * (1 - slope)).abs(), "σ'' = σ'(1 − σ')"
         off = torch.maximum(off, torch.maximum(-slope, slope - 1))
@@ -213,15 +195,6 @@ def _check_joint(where: str, base: Activation, points: Tensor) -> None:
         raise ClaimError(f"{where} is refuted: it claims {claim}; at z = {float(points[worst])!r} {values}.")
 
 
-def _check_paper_curvature(where: str, activation: Activation) -> None:
-    printed, sharpest = activation.paper_curvature, activation.extremes.sharpest
-    if printed is not None and not printed >= sharpest * (1 - 1e-12):
-        raise ClaimError(
-            f"{where} is refuted: it claims |σ''| ≤ {printed:.9g} (`paper_curvature`); it reaches "
-            f"{sharpest:.9g}."
-        )
-
-
 def _worst(off: Tensor) -> int | None:
     """Index of the largest entry, if it is positive; NaN counts as the largest."""
     clean = off.nan_to_num(math.inf)
@@ -231,19 +204,18 @@ def _worst(off: Tensor) -> int | None:
 _CLOSE = 1e-7
 _UP = 1 + 1e-9
 _ROWS = 16
+_FINAL = (Pointwise, MaxPool, Dense, Diagonal, Reshape, Product, Convolution, AxisProduct)
 
 
-_FINAL = (Activation, MaxPool, Sum, Dense, Diagonal, Reshape, Chain, Convolution, AxisProduct)
-
-
-def check_kind(where: str, stage: object) -> None:
-    """Raise if a stage is a subclass of a final class, whose methods may be inconsistent."""
-    kind = type(stage)
-    if isinstance(stage, _FINAL) and kind not in _FINAL:
-        parent = next(each.__name__ for each in _FINAL if isinstance(stage, each))
+def check_kind(where: str, primitive: object) -> None:
+    """Raise if a primitive is a subclass of a final class, whose methods may be inconsistent."""
+    kind = type(primitive).__name__
+    parent = next((each for each in _FINAL if isinstance(primitive, each)), None)
+    if parent is not None and type(primitive) not in _FINAL:
+        name = parent.__name__
         raise ClaimError(
-            f"{where} must return {parent} itself, or a direct subclass of `Operator`; got "
-            f"{kind.__name__}, a subclass of {parent}."
+            f"{where} must return {name} itself, or a direct subclass of `Affine`; got {kind}, a subclass of "
+            f"{name}."
         )
 
 
@@ -258,18 +230,17 @@ def check_layer_values(where: str, module: nn.Module, claimed: Function, shape: 
     if outputs.shape != expected.shape:
         shapes = f"{tuple(expected.shape[1:])}; the layer's outputs have {tuple(outputs.shape[1:])}"
         raise ClaimError(f"{where} is refuted: it claims outputs of shape {shapes}.")
-    room = _CLOSE * (1 + expected.flatten(1).abs().amax(1))
-    apart = (outputs - expected).flatten(1).abs()
-    off = torch.where(outputs.flatten(1) == expected.flatten(1), 0.0, apart).nan_to_num(math.inf)
-    wrong = off.amax(1) > room
+    outputs, expected = outputs.flatten(1), expected.flatten(1)
+    off = torch.where(outputs == expected, 0.0, (outputs - expected).abs()).nan_to_num(math.inf)
+    wrong = off.amax(1) > _CLOSE * (1 + expected.abs().amax(1))
     if bool(wrong.any()):
         first = int(wrong.nonzero()[0])
         place = int(off[first].argmax())
         size = float(points[first].abs().max())
         raise ClaimError(
-            f"{where} is refuted: it claims the output {float(expected[first].flatten()[place])!r}, number "
-            f"{place}, at an input of size {size:.6g} {format_point(points[first])}; the layer computes "
-            f"{float(outputs[first].flatten()[place])!r}."
+            f"{where} is refuted: it claims the output {float(expected[first, place])!r}, number {place}, at "
+            f"an input of size {size:.6g} {format_point(points[first])}; the layer computes "
+            f"{float(outputs[first, place])!r}."
         )
 
 
@@ -284,9 +255,10 @@ def _in_double(module: nn.Module, points: Tensor) -> Tensor:
     return outputs.cpu().double()
 
 
-def check_operator(where: str, operator: Operator) -> None:
+def check_operator(where: str, operator: Affine) -> None:
     """Raise unless transpose, |A| and norms of an operator are consistent with its action."""
     generator = torch.Generator().manual_seed(1)
+    claim_norm(operator)
 
     def random(shape: Shape) -> Tensor:
         return torch.randn(_ROWS, *shape, dtype=torch.float64, generator=generator)
@@ -321,22 +293,9 @@ def _gains(act: Function, pull: Function, vectors: Tensor) -> Tensor:
     return gains
 
 
-def check_max_pool(where: str, windows: MaxPool) -> None:
-    """Raise unless ``spread`` and ``overlap`` are consistent with the maximum."""
-    generator = torch.Generator().manual_seed(2)
-    inputs = torch.randn(_ROWS, *windows.in_shape, dtype=torch.float64, generator=generator)
-    rows = torch.rand(_ROWS, *windows.out_shape, dtype=torch.float64, generator=generator)
-    with torch.enable_grad():
-        leaf = inputs.requires_grad_()
-        (pulled,) = torch.autograd.grad((windows.maximum(leaf) * rows).sum(), leaf)
-    _require(where, "`spread`, the transpose of the windows' sums,", pulled.abs(), windows.spread(rows))
-    shared = windows.spread(torch.ones_like(rows[:1]))
-    _require(where, "`overlap`", shared, torch.full_like(shared, float(windows.overlap)))
-
-
-def check_reach(where: str, stage: Stage, shape: Shape) -> None:
-    """Raise unless the outputs of a user's stage move, and curve, at most as it claims."""
-    generator = torch.Generator().manual_seed(3)
+def check_bounds(where: str, primitive: Primitive) -> None:
+    """Raise unless the outputs of a user's primitive move, and curve, at most as it claims."""
+    generator, shape = torch.Generator().manual_seed(3), primitive.in_shape
     points, moves = (
         torch.randn(4 * _ROWS, *shape, dtype=torch.float64, generator=generator) for _ in range(2)
     )
@@ -344,16 +303,15 @@ def check_reach(where: str, stage: Stage, shape: Shape) -> None:
     points = points * per_sample(sizes, points)
     moves = moves / per_sample(moves.flatten(1).norm(dim=1), moves)
     ones = torch.ones(1, dtype=torch.float64)
-    behind, _ = stage.forward(Reach(ones, torch.ones_like(points[:1]), 0 * ones), None, stage)
-    low, middle, high = (stage.apply(points + step * moves) for step in (-1e-4, 0.0, 1e-4))
+    behind, _ = primitive.forward(ForwardBound(ones, torch.ones_like(points[:1]), 0 * ones), None, primitive)
+    low, middle, high = (primitive.apply(points + step * moves) for step in (-1e-4, 0.0, 1e-4))
     slopes, curvatures = (high - low) / 2e-4, (high + low - 2 * middle) / 1e-8
-    # Error of difference quotients in float64.
-    room = 1e-11 * (1 + middle.abs().amax())
-    lengths = slopes.flatten(1).norm(dim=1) - room * 1e4
-    _require(where, "outputs that move by a `length`", lengths, behind.length * (1 + 1e-4))
-    _require(where, "outputs that move by a `unit`", slopes.abs() - room * 1e4, behind.unit * (1 + 1e-4))
-    bent = curvatures.flatten(1).norm(dim=1) - room * 1e8
-    _require(where, "a second derivative, `curvature`,", bent, behind.curvature * (1 + 1e-2))
+    room = 1e-11 * (1 + middle.abs().amax())  # error of difference quotients in float64
+    lengths, bends = (each.flatten(1).norm(dim=1) for each in (slopes, curvatures))
+    most = 1 + 1e-4
+    _require(where, "outputs that move by a `lipschitz`", lengths - room * 1e4, behind.lipschitz * most)
+    _require(where, "outputs that move by a `unit`", slopes.abs() - room * 1e4, behind.unit * most)
+    _require(where, "a second derivative, `curvature`,", bends - room * 1e8, behind.curvature * (1 + 1e-2))
 
 
 def _single(shape: Shape, generator: torch.Generator) -> Tensor:

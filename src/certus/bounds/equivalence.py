@@ -1,8 +1,7 @@
-"""Comparison of a model with its steps: both are run at the same points of many sizes.
+"""Comparison of a model with its graph: both are run at the same points of many sizes.
 
 In float64, on a copy of the model if its own precision differs. A model that runs only in its own precision
-is
-compared in that, on smaller points; it must be float32 at least, since a coarser one would hide errors. A
+is compared in that, on smaller points; it must be float32 at least, since a coarser one would hide errors. A
 model whose outputs differ between two calls, or between a batch and single points, is refused.
 
 These points are few. So a certificate also evaluates the model at each of its samples and at every attained
@@ -13,13 +12,14 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 
 from certus._eval_mode import eval_mode
-from certus.bounds.passes import Shape, Step, run_steps
 from certus.errors import ContradictionError, UnsupportedError, format_samples, require
+from certus.kernel.primitive import Shape
 from certus.losses import predicted, require_tensor
 
 _FAR = (0.0, 1e-3, 1.0, 1.0, 30.0, 1e3, 1e6)
@@ -28,10 +28,16 @@ _CLOSE = 1e-7
 _OTHERWISE = 1e-3
 
 
-def check_equivalence(model: nn.Module, steps: list[Step], shape: Shape) -> None:
-    """Raise ``UnsupportedError`` unless the steps compute the outputs of the model, up to its precision."""
-    _check_repetition(model, shape)
-    doubled = _in_float64(model, random_points(_NEAR, shape))
+def check_equivalence(model: nn.Module, apply: Callable[[Tensor], Tensor], shape: Shape) -> None:
+    """Raise ``UnsupportedError`` unless ``apply`` computes the outputs of the model, up to its precision."""
+    points = random_points(_NEAR, shape)
+    first, second = _outputs(model, points), _outputs(model, points)
+    if not _same(first, second, 10 * math.sqrt(torch.finfo(first.dtype).eps), lost=True):
+        raise UnsupportedError(
+            "The outputs of the model differ between two calls: it is random, or changes its state, so "
+            "nothing can be proven about it."
+        )
+    doubled = _in_float64(model, points)
     tried, sizes = (model, _NEAR) if doubled is None else (doubled, _FAR)
     points = random_points(sizes, shape)
     outputs = _outputs(tried, points)
@@ -41,7 +47,7 @@ def check_equivalence(model: nn.Module, steps: list[Step], shape: Shape) -> None
             f"The model runs only in {outputs.dtype}, which is too coarse to verify its layers. Remove "
             "conversions to that precision from its forward, so that `model.double()` runs."
         )
-    expected = run_steps(steps, points)
+    expected = apply(points)
     if not _same(outputs, _one_by_one(tried, points), close, lost=True):
         raise UnsupportedError(
             "The outputs of the model differ for a batch of one: samples depend on each other, or on the "
@@ -55,10 +61,10 @@ def check_equivalence(model: nn.Module, steps: list[Step], shape: Shape) -> None
 
 
 class OriginalModel:
-    """The caller's own model, for comparison with its steps.
+    """The caller's own model, for comparison with its graph.
 
     Args:
-        normalized: whether the model ends in a log-softmax that the steps omit.
+        normalized: whether the model ends in a log-softmax that the graph omits.
     """
 
     def __init__(self, model: nn.Module, shape: Shape, *, normalized: bool) -> None:
@@ -71,7 +77,7 @@ class OriginalModel:
         """Raise ``ContradictionError`` unless the model computes the expected outputs, in float64 if it can.
 
         Args:
-            expected, error: (n, …) outputs of the steps, and (n,) bounds on their rounding.
+            expected, error: (n, …) outputs of the graph, and (n,) bounds on their rounding.
         """
         if self._models is None:
             return
@@ -92,8 +98,7 @@ class OriginalModel:
 
         Args:
             labels: whether predictions are labels; otherwise they are numbers, which differ if they are
-                apart by
-                at least 10⁻³·(1 + size).
+                apart by at least 10⁻³·(1 + size).
         """
         if self._models is None:
             return torch.zeros(len(points), dtype=torch.bool)
@@ -138,22 +143,18 @@ def _same(outputs: Tensor, expected: Tensor, close: float, *, lost: bool = False
     """Whether (batch, …) values have the same shape and agree.
 
     Args:
-        lost: whether values that overflow on both sides count as equal; another check refuses them.
+        lost: whether values that overflow on both sides count as equal at all points; another check refuses
+            them.
     """
     if outputs.shape != expected.shape:
         return False
     left, right = (each.cpu().double().flatten(1) for each in (outputs, expected))
     overflow = ~torch.isfinite(left).all(1) & ~torch.isfinite(right).all(1)
-    return bool((_agree(left, right, close) | (overflow if lost else False)).all())
-
-
-def _agree(outputs: Tensor, expected: Tensor, close: float) -> Tensor:
-    """(batch,) whether values agree; at large points both may overflow."""
-    room = close * (1 + expected.abs().amax(1))
-    overflow = ~torch.isfinite(expected).all(1) & ~torch.isfinite(outputs).all(1)
-    overflow[: len(_NEAR) - 1] = False
-    off = (outputs - expected).abs().nan_to_num(math.inf).amax(1)
-    return (off <= room) & torch.isfinite(room) | overflow
+    if not lost:
+        overflow[: len(_NEAR) - 1] = False  # far points may overflow
+    room = close * (1 + right.abs().amax(1))
+    off = (left - right).abs().nan_to_num(math.inf).amax(1)
+    return bool(((off <= room) & torch.isfinite(room) | overflow).all())
 
 
 def random_points(sizes: tuple[float, ...], shape: Shape) -> Tensor:
@@ -178,17 +179,6 @@ def _one_by_one(model: nn.Module, points: Tensor) -> Tensor:
         return torch.cat([_outputs(model, point[None]) for point in points])
     except Exception:  # a user's model may raise anything
         return torch.empty(0)
-
-
-def _check_repetition(model: nn.Module, shape: Shape) -> None:
-    points = random_points(_NEAR, shape)
-    first, second = _outputs(model, points), _outputs(model, points)
-    close = 10 * math.sqrt(torch.finfo(first.dtype).eps)
-    if not _same(first, second, close, lost=True):
-        raise UnsupportedError(
-            "The outputs of the model differ between two calls: it is random, or changes its state, so "
-            "nothing can be proven about it."
-        )
 
 
 def _in_float64(model: nn.Module, points: Tensor) -> nn.Module | None:

@@ -13,17 +13,17 @@ subclasses, and a forward that queries whether it is being exported. All of them
 from __future__ import annotations
 
 import io
-import itertools
 import logging
+import re
 import traceback
 import types
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, redirect_stderr
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from types import TracebackType
 
 import torch
 from torch import Tensor, fx, nn
@@ -31,8 +31,9 @@ from torch.nn.modules import module as torch_module
 from torch.nn.utils import parametrize
 
 from certus._eval_mode import names_in, parts_of_function
-from certus.bounds.passes import Shape
+from certus.bounds.layer_rules import is_graph_leaf
 from certus.errors import UnsupportedError
+from certus.kernel.primitive import Shape
 
 _CALLED = (
     *("__call__", "_wrapped_call_impl", "_call_impl", "_slow_forward", "__getattribute__", "__getattr__"),
@@ -40,18 +41,10 @@ _CALLED = (
 )
 """Functions that torch runs beside ``forward``, for a ``Sequential`` or a convolution too."""
 
-_GLOBAL_HOOKS = (torch_module._global_forward_hooks, torch_module._global_forward_pre_hooks)
-
-
 _EXPORT_QUERIES = {
-    "is_compiling",
-    "is_exporting",
-    "is_dynamo_compiling",
-    "is_torchdynamo_compiling",
-    "is_tracing",
+    *("is_compiling", "is_exporting", "is_dynamo_compiling", "is_torchdynamo_compiling", "is_tracing")
 }
 """Functions whose result differs while a model is exported."""
-
 
 PLAIN_TENSORS: tuple[type[Tensor], ...] = (Tensor, nn.Parameter)
 """Tensor classes without overridden behaviour."""
@@ -59,15 +52,15 @@ PLAIN_TENSORS: tuple[type[Tensor], ...] = (Tensor, nn.Parameter)
 
 def has_hooks(module: nn.Module) -> bool:
     """Whether hooks, global ones included, may change the outputs of the module."""
-    return any((module._forward_hooks, module._forward_pre_hooks, *_GLOBAL_HOOKS))
+    globally = torch_module._global_forward_hooks, torch_module._global_forward_pre_hooks
+    return any((module._forward_hooks, module._forward_pre_hooks, *globally))
 
 
 def is_modified(module: nn.Module) -> bool:
     """Whether hooks, replaced functions or foreign tensors may change the outputs of the module."""
-    own = type(module)
     replaced = "forward" in vars(module)
     for name in _CALLED:
-        function = getattr(own, name, None)
+        function = getattr(type(module), name, None)
         default = function in (None, object.__getattribute__)
         unchanged = default or str(getattr(function, "__module__", None)).startswith("torch.")
         replaced |= name in vars(module) or not unchanged
@@ -156,23 +149,17 @@ def cached_graphs(cache: dict[tuple[nn.Module, Shape], ExportedGraph]) -> Iterat
         _CACHE.reset(token)
 
 
-def export_graph(model: nn.Module, shape: Shape, is_leaf: Callable[[nn.Module], bool]) -> ExportedGraph:
+def export_graph(model: nn.Module, shape: Shape) -> ExportedGraph:
     """Export a module in eval mode, for a batch of inputs of the given shape."""
-    refuse_modified(model, is_leaf)
+    _refuse_modified(model)
     cache = _CACHE.get()
-    if cache is None:
-        return _traced(model, shape, is_leaf)
-    if (model, shape) not in cache:
-        cache[model, shape] = _traced(model, shape, is_leaf)
-    return cache[model, shape]
-
-
-def _traced(model: nn.Module, shape: Shape, is_leaf: Callable[[nn.Module], bool]) -> ExportedGraph:
-    leaves = [
-        (name, module)
-        for name, module in model.named_modules()
-        if module is not model and is_leaf(module) and not _inside_leaf(model, name, is_leaf)
-    ]
+    if cache is not None and (model, shape) in cache:
+        return cache[model, shape]
+    leaves: list[tuple[str, nn.Module]] = []
+    for name, module in model.named_modules():
+        inside = any(name.startswith(f"{path}.") for path, _ in leaves)
+        if module is not model and is_graph_leaf(module) and not inside:
+            leaves.append((name, module))
     _compute_weights(model)
     kind = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.get_default_dtype())
     device = next((p.device for p in model.parameters()), torch.device("cpu"))
@@ -187,7 +174,10 @@ def _traced(model: nn.Module, shape: Shape, is_leaf: Callable[[nn.Module], bool]
         raise
     except Exception as reason:
         raise _refusal(model, reason) from None
-    return _read_program(model, program, leaves)
+    graph = _read_program(program, leaves)
+    if cache is not None:
+        cache[model, shape] = graph
+    return graph
 
 
 def _exported(model: nn.Module, example: Tensor) -> torch.export.ExportedProgram:
@@ -205,44 +195,37 @@ def _fixes_batch(message: str) -> bool:
     return any(word in message for word in ("ConstraintViolation", "specialized", "Constraints violated"))
 
 
-def refuse_modified(model: nn.Module, is_leaf: Callable[[nn.Module], bool]) -> None:
+def _refuse_modified(model: nn.Module) -> None:
     """Raise ``UnsupportedError`` if anything but its forward may change the outputs of a module.
 
     A user's forward is followed into the functions that it calls; the forward of a module with a rule is not.
     """
     for name, module in model.named_modules():
-        if has_hooks(module) or (is_leaf(module) and is_modified(module)):
+        where, leaf = f"{name or 'the model itself'} ({type(module).__name__})", is_graph_leaf(module)
+        if has_hooks(module) or (leaf and is_modified(module)):
             raise UnsupportedError(
-                f"The layer {name or 'the model itself'} ({type(module).__name__}) has forward hooks or "
-                "replaced methods, which have no rule. Remove them."
+                f"The layer {where} has forward hooks or replaced methods, which have no rule. Remove them."
             )
-        if not is_leaf(module) and (query := export_query_in_forward(module)):
+        if not leaf and (query := export_query_in_forward(module)):
             raise UnsupportedError(
-                f"The forward of {name or 'the model itself'} ({type(module).__name__}) calls `{query}`, so "
-                "that the exported graph may differ from the model. Remove that call."
+                f"The forward of {where} calls `{query}`, so that the exported graph may differ from the "
+                "model. Remove that call."
             )
 
 
 def line_of(node: fx.Node) -> str:
     """The user's line that a node comes from, as FILE:LINE: `code`; empty if unknown."""
+    return _users_line(re.findall(r'File "(.*)", line (\d+).*\n(.*)', node.meta.get("stack_trace") or ""))
+
+
+def _users_line(frames: Iterable[tuple[str, object, str | None]]) -> str:
+    """The last line of (file, number, code) that belongs to neither torch nor certus."""
     line = ""
-    lines = str(node.meta.get("stack_trace") or "").splitlines()
-    for place, code in itertools.pairwise(lines):
-        if place.strip().startswith('File "'):
-            file, number = place.strip().removeprefix('File "').split('", line ')
-            if not _foreign(Path(file)):
-                line = f"{Path(file).name}:{number.split(',')[0]}: `{code.strip()}`"
+    for file, number, code in frames:
+        path = Path(file)
+        foreign = path.is_relative_to(_TORCH) or path.is_relative_to(_OURS) or file.startswith("<")
+        line = line if foreign else f"{path.name}:{number}: `{(code or '').strip()}`"
     return line
-
-
-def _foreign(path: Path) -> bool:
-    """Whether a file belongs to torch or certus."""
-    return path.is_relative_to(_TORCH) or path.is_relative_to(_OURS) or str(path).startswith("<")
-
-
-def _inside_leaf(model: nn.Module, name: str, is_leaf: Callable[[nn.Module], bool]) -> bool:
-    parts = name.split(".")
-    return any(is_leaf(model.get_submodule(".".join(parts[:end]))) for end in range(1, len(parts)))
 
 
 def _compute_weights(model: nn.Module) -> None:
@@ -272,8 +255,15 @@ def _quiet() -> Iterator[None]:
 @contextmanager
 def _called_by_number(leaves: list[tuple[str, nn.Module]]) -> Iterator[None]:
     """Let every leaf that is called with one tensor record its number in the graph; restore it afterwards."""
+
+    def call(forward: Callable[..., object], number: int, *args: object, **options: object) -> object:
+        if len(args) != 1 or options or not isinstance(args[0], Tensor):
+            return forward(*args, **options)
+        outputs = forward(args[0].clone())  # for its shape; nothing uses its values
+        return LEAF(args[0], number, list(outputs.shape)) if isinstance(outputs, Tensor) else outputs
+
     for number, (_, module) in enumerate(leaves):
-        vars(module)["forward"] = _numbered(module.forward, number)
+        vars(module)["forward"] = partial(call, module.forward, number)
     try:
         yield
     finally:
@@ -281,23 +271,9 @@ def _called_by_number(leaves: list[tuple[str, nn.Module]]) -> Iterator[None]:
             del vars(module)["forward"]
 
 
-def _numbered(forward: Callable[..., object], number: int) -> Callable[..., object]:
-    def call(*args: object, **options: object) -> object:
-        if len(args) != 1 or options or not isinstance(args[0], Tensor):
-            return forward(*args, **options)
-        inputs = args[0]
-        outputs = forward(inputs.clone())  # for its shape; nothing uses its values
-        if not isinstance(outputs, Tensor):
-            return outputs
-        return LEAF(inputs, number, list(outputs.shape))
-
-    return call
-
-
 def _leave_out_dropout(program: torch.export.ExportedProgram) -> None:
     """Remove dropout in eval mode, which returns its input itself but is exported as a copy: an in-place
-    operation on one would no longer affect the other.
-    """
+    operation on one would no longer affect the other."""
     for node in list(program.graph.nodes):
         if node.target is torch.ops.aten.dropout.default and not node.args[2]:
             node.replace_all_uses_with(node.args[0], delete_user_cb=lambda user: user.op != "output")
@@ -310,14 +286,12 @@ def _overwrites(node: fx.Node) -> bool:
         return False
     if not isinstance(node.target, torch._ops.OpOverload):
         return True
-    writes = (
-        each.alias_info is not None and each.alias_info.is_write for each in node.target._schema.arguments
-    )
-    return any(writes)
+    arguments = node.target._schema.arguments
+    return any(each.alias_info is not None and each.alias_info.is_write for each in arguments)
 
 
 def _read_program(
-    model: nn.Module, program: torch.export.ExportedProgram, leaves: list[tuple[str, nn.Module]]
+    program: torch.export.ExportedProgram, leaves: list[tuple[str, nn.Module]]
 ) -> ExportedGraph:
     signature = program.graph_signature
     for name in signature.buffers_to_mutate.values():
@@ -328,49 +302,37 @@ def _read_program(
     nodes = list(program.graph.nodes)
     outputs = [node for node in nodes if node.name in signature.user_outputs]
     if len(signature.user_outputs) != 1 or len(outputs) != 1 or not program.call_spec.out_spec.is_leaf():
-        raise UnsupportedError(
-            f"The model must return one tensor, (batch, outputs); it returns {_returned(program)}."
-        )
-    names = dict(signature.inputs_to_parameters) | dict(signature.inputs_to_buffers)
-    lifted = signature.inputs_to_lifted_tensor_constants
+        outside, count = program.call_spec.out_spec.type, len(signature.user_outputs)
+        returned = "1 tensor" if count == 1 else f"{count} tensors"
+        returned = returned if outside is None else f"a {outside.__name__} of {returned}"
+        raise UnsupportedError(f"The model must return one tensor, (batch, outputs); it returns {returned}.")
+    names = {
+        **signature.inputs_to_parameters,
+        **signature.inputs_to_buffers,
+        **signature.inputs_to_lifted_tensor_constants,
+    }
+    tensors = {**program.state_dict, **program.constants}
     constants: dict[fx.Node, Tensor] = {}
     inputs = None
     for node in nodes:
         if node.op == "get_attr":
             constants[node] = getattr(program.graph_module, str(node.target))
         elif node.op == "placeholder" and node.name in names:
-            name = names[node.name]
-            constant = program.constants.get(name)
-            constants[node] = program.state_dict[name] if constant is None else constant
-        elif node.op == "placeholder" and node.name in lifted:
-            constants[node] = program.constants[lifted[node.name]]
+            constants[node] = tensors[names[node.name]]
         elif node.op == "placeholder":
             inputs = node
     assert inputs is not None
-    return ExportedGraph([*_needed(nodes, outputs[0]), outputs[0]], inputs, constants, leaves)
-
-
-def _returned(program: torch.export.ExportedProgram) -> str:
-    outside, count = program.call_spec.out_spec.type, len(program.graph_signature.user_outputs)
-    tensors = "1 tensor" if count == 1 else f"{count} tensors"
-    return tensors if outside is None else f"a {outside.__name__} of {tensors}"
-
-
-def _needed(nodes: list[fx.Node], output: fx.Node) -> list[fx.Node]:
-    """The nodes that the output depends on, in order."""
-    wanted, waiting = set[fx.Node](), [output]
-    while waiting:
-        node = waiting.pop()
-        if node not in wanted:
-            wanted.add(node)
-            waiting += node.all_input_nodes
-    return [node for node in nodes if node in wanted and node is not output]
+    wanted = set(outputs)
+    for node in reversed(nodes):
+        if node in wanted:
+            wanted.update(node.all_input_nodes)
+    needed = [node for node in nodes if node in wanted and node is not outputs[0]]
+    return ExportedGraph([*needed, outputs[0]], inputs, constants, leaves)
 
 
 def _refusal(model: nn.Module, reason: Exception) -> UnsupportedError:
     """The error for a failed export, with its cause and the user's line."""
-    message = f"{type(reason).__name__}: {reason}"
-    kind = type(model).__name__
+    message = f"{type(reason).__name__}: {reason}".strip()
     if any(word in message for word in ("DataDependent", "data-dependent", "data dependent")):
         why = (
             "depends on tensor values, such as in an `if`, so that it has no single graph; use torch.where "
@@ -379,15 +341,7 @@ def _refusal(model: nn.Module, reason: Exception) -> UnsupportedError:
     elif _fixes_batch(message):
         why = "depends on the batch size; treat each sample alike"
     else:
-        first = next((line.strip() for line in message.splitlines() if line.strip()), "")
-        why = f"cannot be exported by torch ({first[:200]})"
-    where = _users_line(reason.__traceback__)
-    return UnsupportedError(f"The forward of {kind}{f' ({where})' if where else ''} {why}.")
-
-
-def _users_line(steps: TracebackType | None) -> str:
-    line = ""
-    for frame in traceback.extract_tb(steps):
-        if not _foreign(Path(frame.filename)):
-            line = f"{Path(frame.filename).name}:{frame.lineno}: `{frame.line}`"
-    return line
+        why = f"cannot be exported by torch ({message.splitlines()[0].strip()[:200]})"
+    frames = traceback.extract_tb(reason.__traceback__)
+    where = _users_line((frame.filename, frame.lineno, frame.line) for frame in frames)
+    return UnsupportedError(f"The forward of {type(model).__name__}{f' ({where})' if where else ''} {why}.")

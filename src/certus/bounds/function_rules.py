@@ -3,8 +3,8 @@
 A tensor is a ``Constant``, which does not depend on the inputs, or a ``Variable``, the output of an earlier
 node. A ``BatchSize`` stands for any number of samples, so nothing but a shape may depend on it.
 
-A rule takes a call and returns its input and the stages that it consists of, in order. Most delegate to the
-rules of layers, with the arguments of the call in place of a module.
+A rule takes a call and returns its input and the primitives that it consists of, in order. Most delegate to
+the rules of layers, with the arguments of the call in place of a module.
 """
 
 from __future__ import annotations
@@ -12,29 +12,31 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from types import SimpleNamespace
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
+from torch._ops import OpOverload
 from torch.nn import functional
+from torch.utils._pytree import tree_leaves
 
-from certus.bounds import activations, layer_rules
-from certus.bounds.activations import Activation, log_softmax_over
-from certus.bounds.layer_rules import PLAIN_ACTIVATIONS, double
-from certus.bounds.operators import (
+from certus.bounds.layer_rules import BUILTIN_RULES, double, per_axis
+from certus.errors import UnsupportedError
+from certus.kernel.operators import (
+    Affine,
     AxisProduct,
     Convolution,
     Dense,
     Diagonal,
     Gather,
     LastAxis,
-    Operator,
     Reshape,
     Transposed,
 )
-from certus.bounds.passes import Shape, Stage
-from certus.errors import UnsupportedError
+from certus.kernel.pointwise import Pointwise, scalar
+from certus.kernel.primitive import Primitive, Shape
 
 BATCHES = (5, 7)
 """Batch sizes that are compared: what is equal for both does not depend on the batch size."""
@@ -50,8 +52,7 @@ class Variable:
 
 @dataclass(frozen=True, eq=False)
 class Constant:
-    """A tensor that does not depend on the inputs; if ``batched``, its first axis is the batch, of size 1
-    here."""
+    """A tensor independent of the inputs; if ``batched``, its first axis is the batch, of size 1."""
 
     value: Tensor
     batched: bool = False
@@ -66,17 +67,34 @@ class BatchSize:
 
 @dataclass(frozen=True, eq=False)
 class Call:
-    """A call of a torch function with its arguments by name.
+    """A call of a function in an exported graph, with values in place of nodes."""
 
-    Attributes:
-        name: of the torch function, such as "conv2d".
-        shape: of one sample of the output; None for several outputs, or without a batch axis.
-    """
-
-    name: str
     node: fx.Node
-    arguments: dict[str, Any]
-    shape: Shape | None
+    args: list[Any]
+    options: dict[str, Any]
+
+    @property
+    def name(self) -> str:
+        """Of the torch function, such as "conv2d"."""
+        target = self.node.target
+        return target._schema.name.split("::")[1] if isinstance(target, OpOverload) else str(target)
+
+    @cached_property
+    def arguments(self) -> dict[str, Any]:
+        """All arguments of a torch function by name, defaults included."""
+        schema = self.node.target._schema.arguments  # type: ignore[union-attr]
+        given = {each.name: value for each, value in zip(schema, self.args, strict=False)} | self.options
+        defaults = {each.name: each.default_value for each in schema if each.has_default_value()}
+        return given | {name: value for name, value in defaults.items() if name not in given}
+
+    @property
+    def shape(self) -> Shape | None:
+        """Of one sample of the output; None unless that is a tensor with a batch axis."""
+        value = self.node.meta.get("val")
+        if not isinstance(value, Tensor) or value.dim() < 1 or not isinstance(value.shape[0], torch.SymInt):
+            return None
+        rest = tuple(value.shape[1:])
+        return None if any(isinstance(size, torch.SymInt) for size in rest) else rest
 
     def __getitem__(self, name: str) -> Any:
         return self.arguments[name]
@@ -91,141 +109,58 @@ class Call:
             raise UnsupportedError(f"a constant `{name}`, where it must depend on the inputs")
         return value
 
-    def fixed(self, name: str) -> Tensor | None:
-        """Return an argument that must not depend on the inputs: a parameter, a buffer, a number."""
+    def fixed(self, name: str) -> Any:
+        """Return an argument that must not depend on the inputs: a tensor, a number or a list."""
         value = self.arguments.get(name)
-        if isinstance(value, Variable):
-            raise UnsupportedError(f"a `{name}` that depends on the inputs; only constants have a rule")
-        if isinstance(value, BatchSize):
-            raise UnsupportedError(f"a `{name}` that depends on the batch size")
-        if isinstance(value, Constant):
-            return value.value
-        return None if value is None else torch.as_tensor(value, dtype=torch.float64)
+        for part in tree_leaves(value):
+            if isinstance(part, Variable):
+                raise UnsupportedError(f"a `{name}` that depends on the inputs; only constants have a rule")
+            if isinstance(part, BatchSize):
+                raise UnsupportedError(f"a `{name}` that depends on the batch size")
+        return value.value if isinstance(value, Constant) else value
 
     def number(self, name: str, default: float = 0.0) -> float:
-        value = self.arguments.get(name)
-        if isinstance(value, BatchSize | Variable | Constant):
+        value = self.fixed(name)
+        if isinstance(value, Tensor | list):
             raise UnsupportedError(f"a `{name}` that is not a plain number")
         return default if value is None else float(value)
 
 
-def bind(target: Any, args: tuple[Any, ...], options: dict[str, Any]) -> dict[str, Any]:
-    """Arguments of a torch function by name, defaults included."""
-    schema = target._schema.arguments
-    given = {each.name: value for each, value in zip(schema, args, strict=False)} | options
-    defaults = {each.name: each.default_value for each in schema if each.has_default_value()}
-    return given | {name: value for name, value in defaults.items() if name not in given}
+_Translation = tuple[Variable, Sequence[Primitive]]
+"""The input of the call, and its primitives in order."""
+
+_PRODUCTS = {
+    "linear": ("input", "weight", "bias"),
+    "matmul": ("self", "other", ""),
+    "mm": ("self", "mat2", ""),
+    "addmm": ("mat1", "mat2", "self"),
+}
+"""Names of inputs, matrix and bias."""
 
 
-def flatten_nested(value: Any) -> list[Any]:
-    """The values in nested lists."""
-    if isinstance(value, list | tuple):
-        return [part for each in value for part in flatten_nested(each)]
-    return [value]
-
-
-def map_nested(value: Any, swap: Callable[[Any], Any]) -> Any:
-    """Apply a function to every value in nested lists."""
-    if isinstance(value, list | tuple):
-        return [map_nested(each, swap) for each in value]
-    return swap(value)
-
-
-def module_like(**settings: Any) -> Any:
-    """An object with the attributes that a layer rule reads, from the arguments of a call."""
-    return SimpleNamespace(**settings)
-
-
-def by_layer_rule(
-    inputs: Variable, rule: layer_rules.LayerRule, **settings: Any
-) -> tuple[Variable, Sequence[Stage]]:
-    """Apply the rule of a layer to a call, with its arguments in place of a module."""
-    stage = rule(module_like(**settings), inputs.shape)
-    assert isinstance(stage, Stage)
-    return inputs, [stage]
-
-
-FunctionRule = Callable[[Call], tuple[Variable, Sequence[Stage]]]
-"""The input of the call, and its stages in order."""
-
-FUNCTIONS: dict[str, FunctionRule] = {}
-_Function = TypeVar("_Function", bound=FunctionRule)
-
-
-def function_rule(*names: str) -> Callable[[_Function], _Function]:
-    """Register a function as the rule for torch functions of these names."""
-
-    def register(function: _Function) -> _Function:
-        FUNCTIONS.update(dict.fromkeys(names, function))
-        return function
-
-    return register
-
-
-@function_rule("linear")
-def linear_function(call: Call) -> tuple[Variable, Sequence[Stage]]:
-    inputs, weight, bias = call.moving("input"), call.fixed("weight"), call.fixed("bias")
-    assert weight is not None
-    return inputs, [along_last_axis(double(weight), None if bias is None else double(bias), inputs.shape)]
-
-
-@function_rule("matmul", "mm")
-def matrix_product(call: Call) -> tuple[Variable, Sequence[Stage]]:
-    second = "other" if call.name == "matmul" else "mat2"
-    inputs, weight = call.moving("self"), call.fixed(second)
-    if weight is None or weight.dim() != 2:
-        raise UnsupportedError("a product with anything but a constant matrix")
-    return inputs, [along_last_axis(double(weight).T.contiguous(), None, inputs.shape)]
-
-
-@function_rule("addmm")
-def matrix_product_and_bias(call: Call) -> tuple[Variable, Sequence[Stage]]:
-    inputs, weight, bias = call.moving("mat1"), call.fixed("mat2"), call.fixed("self")
-    if weight is None or bias is None or bias.dim() != 1:
-        raise UnsupportedError("a product with anything but a constant matrix")
-    weight = double(weight).T.contiguous() * call.number("alpha", 1.0)
-    return inputs, [along_last_axis(weight, double(bias) * call.number("beta", 1.0), inputs.shape)]
-
-
-def along_last_axis(weight: Tensor, bias: Tensor | None, shape: Shape) -> Operator:
+def matrix_product(call: Call) -> _Translation:
     """x ↦ Wx + b along the last axis of a sample."""
+    first, second, third = _PRODUCTS[call.name]
+    inputs, weight, bias = call.moving(first), call.fixed(second), call.fixed(third)
+    if weight.dim() != 2 or (bias is not None and bias.dim() != 1):
+        raise UnsupportedError("a product with anything but a constant matrix")
+    weight = double(weight if call.name == "linear" else weight.T.contiguous()) * call.number("alpha", 1.0)
+    bias = None if bias is None else double(bias) * call.number("beta", 1.0)
+    shape = inputs.shape
     if not shape or weight.shape[1] != shape[-1]:
         raise UnsupportedError(f"a matrix of {weight.shape[1]} columns for inputs of shape {shape}")
-    return Dense(weight, bias) if len(shape) == 1 else LastAxis(weight, bias, shape)
+    return inputs, [Dense(weight, bias) if len(shape) == 1 else LastAxis(weight, bias, shape)]
 
 
-@function_rule("conv1d", "conv2d", "conv3d")
-def convolve(call: Call) -> tuple[Variable, Sequence[Stage]]:
-    inputs, weight = call.moving("input"), call.fixed("weight")
-    assert weight is not None
-    axes = weight.dim() - 2
-    settings = {name: _each(call[name], axes) for name in ("stride", "dilation")}
-    padding = call["padding"] if isinstance(call["padding"], str) else _each(call["padding"], axes)
-    return by_layer_rule(
-        inputs,
-        layer_rules.convolution,
-        **settings,
-        weight=weight,
-        bias=call.fixed("bias"),
-        padding=padding,
-        padding_mode="zeros",
-        kernel_size=tuple(weight.shape[2:]),
-        in_channels=weight.shape[1] * call["groups"],
-        groups=call["groups"],
-    )
-
-
-@function_rule("conv_transpose1d", "conv_transpose2d", "conv_transpose3d")
-def convolve_transposed(call: Call) -> tuple[Variable, Sequence[Stage]]:
+def convolve_transposed(call: Call) -> _Translation:
     inputs, weight, bias = call.moving("input"), call.fixed("weight"), call.fixed("bias")
-    assert weight is not None
     assert call.shape is not None
     axes = weight.dim() - 2
     turned = Convolution(
         *(double(weight), None, call.shape),
-        stride=_each(call["stride"], axes),
-        padding=tuple((amount, amount) for amount in _each(call["padding"], axes)),
-        dilation=_each(call["dilation"], axes),
+        stride=per_axis(call["stride"], axes),
+        padding=tuple((amount, amount) for amount in per_axis(call["padding"], axes)),
+        dilation=per_axis(call["dilation"], axes),
         groups=call["groups"],
     )
     if turned.out_shape != inputs.shape:
@@ -233,57 +168,7 @@ def convolve_transposed(call: Call) -> tuple[Variable, Sequence[Stage]]:
     return inputs, [Transposed(turned, None if bias is None else double(bias).reshape(-1, *([1] * axes)))]
 
 
-@function_rule("avg_pool1d", "avg_pool2d")
-def average_windows(call: Call) -> tuple[Variable, Sequence[Stage]]:
-    return by_layer_rule(
-        call.moving("self"),
-        layer_rules.average_pool,
-        kernel_size=call["kernel_size"],
-        stride=call["stride"] or call["kernel_size"],
-        padding=call["padding"],
-        ceil_mode=call["ceil_mode"],
-        count_include_pad=call["count_include_pad"],
-        divisor_override=call.get("divisor_override"),
-    )
-
-
-@function_rule("adaptive_avg_pool1d", "adaptive_avg_pool2d", "_adaptive_avg_pool2d")
-def average_to_size(call: Call) -> tuple[Variable, Sequence[Stage]]:
-    rule, sizes = layer_rules.adaptive_average_pool, tuple(call["output_size"])
-    return by_layer_rule(call.moving("self"), rule, output_size=sizes)
-
-
-@function_rule("max_pool1d", "max_pool2d", "max_pool2d_with_indices")
-def largest_of_windows(call: Call) -> tuple[Variable, Sequence[Stage]]:
-    return by_layer_rule(
-        call.moving("self"),
-        layer_rules.max_pool,
-        kernel_size=call["kernel_size"],
-        stride=call["stride"] or call["kernel_size"],
-        padding=call["padding"],
-        dilation=call["dilation"],
-        ceil_mode=call["ceil_mode"],
-        return_indices=False,
-    )
-
-
-@function_rule("batch_norm", "_native_batch_norm_legit_no_training")
-def normalise_by_running_statistics(call: Call) -> tuple[Variable, Sequence[Stage]]:
-    if call.get("training"):
-        raise UnsupportedError("training=True, so that samples of a batch depend on each other")
-    return by_layer_rule(
-        call.moving("input"),
-        layer_rules.batch_norm,
-        running_mean=call.fixed("running_mean"),
-        running_var=call.fixed("running_var"),
-        weight=call.fixed("weight"),
-        bias=call.fixed("bias"),
-        eps=call["eps"],
-    )
-
-
-@function_rule("mean", "sum")
-def total_over_axes(call: Call) -> tuple[Variable, Sequence[Stage]]:
+def total_over_axes(call: Call) -> _Translation:
     """A mean or sum over axes of a sample: they are moved to the end, flattened, and weighted equally."""
     inputs = call.moving("self")
     shape, axes = inputs.shape, call.get("dim")
@@ -300,43 +185,31 @@ def total_over_axes(call: Call) -> tuple[Variable, Sequence[Stage]]:
     return inputs, [first, AxisProduct((weight,), first.out_shape), Reshape((math.prod(left), 1), call.shape)]
 
 
-@function_rule("upsample_bilinear2d", "upsample_linear1d")
-def interpolate(call: Call) -> tuple[Variable, Sequence[Stage]]:
+def interpolate(call: Call) -> _Translation:
     inputs, scales = call.moving("input"), call.get("scale_factors")
     assert call.shape is not None
-
-    def spread(axis: int) -> Tensor:
-        assert call.shape is not None
+    matrices = []
+    for axis, size in enumerate(call.shape[1:]):
         basis = torch.eye(inputs.shape[1 + axis], dtype=torch.float64).unsqueeze(1)
-        wanted: dict[str, Any] = (
-            {"size": call.shape[1 + axis]} if scales is None else {"scale_factor": scales[axis]}
-        )
+        wanted: dict[str, Any] = {"size": size} if scales is None else {"scale_factor": scales[axis]}
         matrix = functional.interpolate(basis, **wanted, mode="linear", align_corners=call["align_corners"])
-        return matrix.squeeze(1).T.contiguous()
+        matrices.append(matrix.squeeze(1).T.contiguous())
+    return inputs, [AxisProduct(tuple(matrices), inputs.shape)]
 
-    return inputs, [AxisProduct(tuple(spread(axis) for axis in range(len(call.shape) - 1)), inputs.shape)]
 
-
-def in_order(index: Tensor, in_shape: Shape) -> Operator:
+def in_order(index: Tensor, in_shape: Shape) -> Affine:
     """A gather by its index, or a reshape if it keeps the order."""
-    plain = index.numel() == math.prod(in_shape) and bool(
-        (index.flatten() == torch.arange(index.numel())).all()
-    )
+    plain = torch.equal(index.flatten(), torch.arange(math.prod(in_shape)))
     return Reshape(in_shape, tuple(index.shape)) if plain else Gather(index, in_shape)
 
 
-def scaled_by(factor: Tensor, bias: Tensor | None, shape: Shape) -> Operator:
+def scaled_by(factor: float | Tensor, bias: Tensor | None, shape: Shape) -> Affine:
     """factor·x + bias, both broadcast to the shape."""
-    return Diagonal(double(factor), None if bias is None else double(bias).expand(shape).contiguous(), shape)
+    scale = double(torch.as_tensor(factor, dtype=torch.float64))
+    return Diagonal(scale, None if bias is None else double(bias).expand(shape).contiguous(), shape)
 
 
-def _each(values: Any, axes: int) -> tuple[int, ...]:
-    """A setting for every axis; torch accepts one number for all."""
-    listed = [int(value) for value in values] if isinstance(values, list | tuple) else [int(values)]
-    return tuple(listed * axes if len(listed) == 1 else listed)
-
-
-_PLAIN = {
+_LAYERS: dict[str, type[nn.Module]] = {
     "relu": nn.ReLU,
     "relu6": nn.ReLU6,
     "sigmoid": nn.Sigmoid,
@@ -344,56 +217,63 @@ _PLAIN = {
     "silu": nn.SiLU,
     "mish": nn.Mish,
     "selu": nn.SELU,
+    "gelu": nn.GELU,
+    "softplus": nn.Softplus,
+    "elu": nn.ELU,
+    "celu": nn.CELU,
+    "leaky_relu": nn.LeakyReLU,
+    "hardtanh": nn.Hardtanh,
+    "log_softmax": nn.LogSoftmax,
+    **dict.fromkeys(("conv1d", "conv2d", "conv3d"), nn.Conv2d),
+    **dict.fromkeys(("batch_norm", "_native_batch_norm_legit_no_training"), nn.BatchNorm2d),
+    **dict.fromkeys(("avg_pool1d", "avg_pool2d"), nn.AvgPool2d),
+    **dict.fromkeys(("max_pool1d", "max_pool2d", "max_pool2d_with_indices"), nn.MaxPool2d),
+    **dict.fromkeys(
+        ("adaptive_avg_pool1d", "adaptive_avg_pool2d", "_adaptive_avg_pool2d"), nn.AdaptiveAvgPool2d
+    ),
 }
-_ABSOLUTE = activations.piecewise_linear("abs", -1.0, 1.0, torch.abs)
+"""Functions that compute a layer, whose settings are their arguments of the same names."""
 
 
-@function_rule(*_PLAIN, "abs", "gelu", "softplus", "elu", "celu", "leaky_relu", "hardtanh", "log_softmax")
-def activate(call: Call) -> tuple[Variable, Sequence[Stage]]:
+def by_layer_rule(call: Call) -> _Translation:
+    """Apply the rule of a layer, with the arguments of the call in place of a module."""
+    first, *names = call.arguments
+    inputs, settings = call.moving(first), {name: call.fixed(name) for name in names}
+    if settings.get("training"):
+        raise UnsupportedError("training=True, so that samples of a batch depend on each other")
+    if settings.get("scale", 1) != 1 or settings.get("input_scale", 1) != 1:
+        raise UnsupportedError("a `scale` other than 1")
+    if call.name.startswith("conv"):
+        weight = settings["weight"]
+        settings |= {"kernel_size": weight.shape[2:], "in_channels": weight.shape[1] * settings["groups"]}
+    module = SimpleNamespace(padding_mode="zeros", return_indices=False, **settings)
+    primitive = BUILTIN_RULES[_LAYERS[call.name]](module, inputs.shape)
+    assert isinstance(primitive, Primitive)
+    return inputs, [primitive]
+
+
+def absolute_value(call: Call) -> _Translation:
     inputs = call.moving("self")
-    return inputs, [_activation(call, inputs.shape)]
+    return inputs, [Pointwise(scalar("piecewise_linear", -1.0, 1.0), inputs.shape)]
 
 
-def _activation(call: Call, shape: Shape) -> Stage:
-    match call.name:
-        case "abs":
-            return _ABSOLUTE
-        case "gelu":
-            return layer_rules.gelu(module_like(approximate=call["approximate"]), shape)
-        case "softplus":
-            settings = module_like(beta=call.number("beta", 1.0), threshold=call.number("threshold", 20.0))
-            return layer_rules.softplus(settings, shape)
-        case "elu":
-            if call.number("scale", 1.0) != 1 or call.number("input_scale", 1.0) != 1:
-                raise UnsupportedError("a `scale` other than 1")
-            return layer_rules.elu(module_like(alpha=call.number("alpha", 1.0)), shape)
-        case "celu":
-            return layer_rules.celu(module_like(alpha=call.number("alpha", 1.0)), shape)
-        case "leaky_relu":
-            return layer_rules.leaky_relu(
-                module_like(negative_slope=call.number("negative_slope", 0.01)), shape
-            )
-        case "hardtanh":
-            return activations.clamp("Hardtanh", call.number("min_val", -1.0), call.number("max_val", 1.0))
-        case "log_softmax":
-            return log_softmax_over(call["dim"], shape)
-    return PLAIN_ACTIVATIONS[_PLAIN[call.name]]
-
-
-@function_rule("clamp", "clamp_min", "clamp_max")
-def clamp_units(call: Call) -> tuple[Variable, Sequence[Stage]]:
-    """Clamp on both sides or on one."""
-    low, high = (None if call.get(name) is None else call.number(name) for name in ("min", "max"))
-    return call.moving("self"), [_clamp(low, high)]
-
-
-def _clamp(low: float | None, high: float | None) -> Activation:
-    if low is not None and high is not None:
-        if not low < high:
-            raise UnsupportedError(f"limits {low} and {high}; the first must be smaller")
-        return activations.clamp("clamp", low, high)
-    if low is not None:
-        return activations.one_sided("clamp", low, above=True)
-    if high is None:
+def clamp_units(call: Call) -> _Translation:
+    inputs = call.moving("self")
+    if call.get("min") is None and call.get("max") is None:
         raise UnsupportedError("no limit")
-    return activations.one_sided("clamp", high, above=False)
+    low, high = call.number("min", -math.inf), call.number("max", math.inf)
+    if not low < high:
+        raise UnsupportedError(f"limits {low} and {high}; the first must be smaller")
+    return inputs, [Pointwise(scalar("clamp", low, high), inputs.shape)]
+
+
+FUNCTIONS: dict[str, Callable[[Call], _Translation]] = {
+    **dict.fromkeys(_PRODUCTS, matrix_product),
+    **dict.fromkeys(("conv_transpose1d", "conv_transpose2d", "conv_transpose3d"), convolve_transposed),
+    **dict.fromkeys(("mean", "sum"), total_over_axes),
+    **dict.fromkeys(("upsample_bilinear2d", "upsample_linear1d"), interpolate),
+    **dict.fromkeys(_LAYERS, by_layer_rule),
+    "abs": absolute_value,
+    **dict.fromkeys(("clamp", "clamp_min", "clamp_max"), clamp_units),
+}
+"""The rules of torch functions by name."""

@@ -1,22 +1,27 @@
-"""Translation of an exported graph into layers, call by call.
+"""Translation of an exported graph into nodes, call by call.
 
 Every call of a torch function is translated by its rule; a call without a rule is refused with the user's
-line and a remedy.
+line and a remedy. A call that does not depend on the inputs is computed (constant folding). A function that
+only rearranges numbers (a slice, a permutation, padding, repetition) is run on 1, 2, 3, … in place of the
+inputs, which reveals its index map. Both are done for two batch sizes, in which all samples must be treated
+alike.
 """
 
 from __future__ import annotations
 
 import math
 import operator
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, fx, nn
+from torch._ops import OpOverload
+from torch.utils._pytree import tree_leaves, tree_map
 
-from certus.bounds.constant_folding import GATHER_FUNCTIONS, SHAPE_FUNCTIONS, fold_constant, gather_indices
-from certus.bounds.export import LEAF, ExportedGraph, export_graph, line_of
+from certus.bounds.export import LEAF, export_graph, line_of
 from certus.bounds.function_rules import (
     BATCHES,
     FUNCTIONS,
@@ -24,16 +29,15 @@ from certus.bounds.function_rules import (
     Call,
     Constant,
     Variable,
-    bind,
-    flatten_nested,
     in_order,
-    map_nested,
     scaled_by,
 )
-from certus.bounds.graph import Node, graph_steps
 from certus.bounds.layer_rules import find_rule
-from certus.bounds.passes import Shape, Stage, Step
 from certus.errors import CertusError, UnsupportedError
+from certus.kernel.graph import Node
+from certus.kernel.operators import Reshape
+from certus.kernel.passes import Refused
+from certus.kernel.primitive import Primitive, Shape
 
 _NORM = "batch norm, which is affine in eval mode"
 _INSTEAD = {
@@ -47,49 +51,50 @@ _INSTEAD = {
 
 
 @dataclass(frozen=True)
-class UnknownCall:
-    """A call without a rule.
+class UnsupportedLayer:
+    """A layer, or a call of a function, without a finite bound on its curvature, or without any rule.
 
     Attributes:
-        path, kind: of the module that contains the call or consists of it, and the function.
-        line: of the user, as FILE:LINE: `code`; empty if unknown.
-        reason: why there is no rule for it.
+        path, kind: location in the model, and type.
+        reason: why nothing, or no smoothness, is proven.
+        replacement: description of a replacement.
+        repairable: whether ``smooth`` replaces it.
+        line: of the user, as FILE:LINE: `code`, where a function was called or a layer used.
     """
 
     path: str
     kind: str
-    line: str
     reason: str
+    replacement: str
+    repairable: bool = False
+    line: str = ""
 
-    @property
-    def advice(self) -> str:
-        """A replacement for the call."""
-        if "randomness" in self.reason:
-            return "nothing in eval mode (`if self.training`)"
-        name = f"@certus.bounds.rule({self.kind})" if self.kind[:1].isupper() else "@certus.bounds.rule"
-        own = f"a module of its own whose rule you register with {name}; bounds then count as assumed"
-        instead = _INSTEAD.get(self.kind.lower().replace("_", ""))
-        return f"{instead}, or {own}" if instead else own
 
-    @property
-    def where(self) -> str:
-        return f" in {self.line}" if self.line else ""
+def _advice(kind: str, reason: str) -> str:
+    """A replacement for a call without a rule."""
+    if "randomness" in reason:
+        return "nothing in eval mode (`if self.training`)"
+    name = f"@certus.bounds.rule({kind})" if kind[:1].isupper() else "@certus.bounds.rule"
+    own = f"a module of its own whose rule you register with {name}; bounds then count as assumed"
+    instead = _INSTEAD.get(kind.lower().replace("_", ""))
+    return f"{instead}, or {own}" if instead else own
 
 
 class UnknownCallError(UnsupportedError):
     """A call in a graph has no rule."""
 
-    def __init__(self, unknown: UnknownCall) -> None:
-        place = unknown.path or "the model itself"
+    def __init__(self, call: UnsupportedLayer) -> None:
+        where = f"({call.path or 'the model itself'})" + (f" in {call.line}" if call.line else "")
         super().__init__(
-            f"There is no proof through {unknown.kind} ({place}){unknown.where}: {unknown.reason}. "
-            f"Replace it by {unknown.advice}. certus.bounds.validate(model) lists all such calls; "
-            "certify_smoothed certifies any model by randomised smoothing."
+            f"There is no proof through {call.kind} {where}: {call.reason}. Replace it by "
+            f"{call.replacement}. certus.bounds.validate(model) lists all such calls; certify_smoothed "
+            "certifies any model by randomised smoothing."
         )
-        self.unknown = unknown
+        self.call = call
 
 
-ReadModule = Callable[[nn.Module, Shape, str], list[Step]]
+ReadModule = Callable[[nn.Module, list[Node], int, str], int]
+"""Appends the nodes of a module that is applied to a node, and returns the number of its output."""
 
 _SAME = frozenset(
     (
@@ -97,29 +102,51 @@ _SAME = frozenset(
         *("native_dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout"),
     )
 )
-_SCALED = frozenset(("mul", "div", "neg"))
-_ADDED = frozenset(("add", "sub", "rsub"))
-_JOINED = frozenset(("cat", "concat", "concatenate", "stack"))
+
+
+_GATHERS = frozenset(
+    (
+        *("view", "reshape", "_unsafe_view", "flatten", "unflatten", "permute", "transpose", "t"),
+        *("slice", "select", "narrow", "unsqueeze", "squeeze", "expand", "repeat", "flip", "roll"),
+        *("index_select", "index", "pad", "constant_pad_nd", "reflection_pad1d", "reflection_pad2d"),
+        *("replication_pad1d", "replication_pad2d", "split", "split_with_sizes", "chunk", "unbind"),
+        *("upsample_nearest1d", "upsample_nearest2d", "_upsample_nearest_exact2d", "pixel_shuffle"),
+        *("pixel_unshuffle", "channel_shuffle", "movedim", "expand_as", "view_as", "repeat_interleave"),
+        *("unfold", "diagonal"),
+    )
+)
+"""Functions that only rearrange numbers."""
+
+_OF_SHAPE = frozenset(("zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full"))
+"""Functions of a shape only."""
+
+_SIZED = _OF_SHAPE | {"zeros", "ones", "full", "view", "reshape", "_unsafe_view", "expand", "repeat"}
+"""Functions that may take a batch size: they use it as a size, and treat all samples alike."""
+
+_ALIKE = _GATHERS | frozenset(
+    ("clone", "detach", "contiguous", "alias", "to", "_to_copy", "sum", "mean", "cat", "stack")
+)
+"""Functions that map equal samples to equal outputs, beside elementwise ones."""
 
 
 class GraphReader:
-    """Translates the nodes of an exported graph in order.
+    """Translates the nodes of an exported module in order.
 
     Attributes:
-        nodes: of the translated graph so far; the first is the input.
+        nodes: the network so far, to which nodes are appended.
         unknown: calls without a rule, if they are collected.
     """
 
-    def __init__(
-        self, traced: ExportedGraph, model: nn.Module, shape: Shape, path: str, read: ReadModule
-    ) -> None:
-        self._traced, self._prefix, self._read = traced, path, read
+    def __init__(self, model: nn.Module, nodes: list[Node], start: int, path: str, read: ReadModule) -> None:
+        self.nodes, self.unknown = nodes, list[UnsupportedLayer]()
+        self._exported = exported = export_graph(model, nodes[start].shape)
+        self._prefix, self._read = path, read
         self._modules = dict(model.named_modules(remove_duplicate=False))
-        self._values: dict[fx.Node, Any] = {node: Constant(value) for node, value in traced.constants.items()}
-        self._values[traced.inputs] = Variable(0, shape)
-        self._paths: dict[str, int] = {}
-        self.nodes = [Node((), shape)]
-        self.unknown: list[UnknownCall] = []
+        self._values: dict[fx.Node, Any] = {
+            node: Constant(value) for node, value in exported.constants.items()
+        }
+        self._values[exported.inputs] = Variable(start, nodes[start].shape)
+        self._uses = Counter[str]()
 
     def run(self, *, collect: bool = False) -> int:
         """Translate all nodes; return the number of the output.
@@ -127,20 +154,20 @@ class GraphReader:
         Args:
             collect: continue behind calls without a rule, as far as possible.
         """
-        for node in self._traced.nodes:
+        for node in self._exported.nodes:
             if node in self._values:
                 continue
             try:
                 self._values[node] = self._read_node(node)
             except UnknownCallError as reason:
-                shape = _sample_shape(node)
                 if not collect:
                     raise
-                self.unknown.append(reason.unknown)
+                self.unknown.append(reason.call)
+                shape = Call(node, [], {}).shape
                 if shape is None:
                     return 0
-                self._values[node] = self._add(Node((0,), shape))
-        output = self._values[self._traced.nodes[-1]]
+                self._values[node] = self._add(Node((0,), shape))  # stands for any outputs of this shape
+        output = self._values[self._exported.nodes[-1]]
         if not isinstance(output, Variable):
             raise UnsupportedError("The outputs of the model must depend on its inputs; they are constant.")
         return output.number
@@ -151,83 +178,73 @@ class GraphReader:
         def value(each: Any) -> Any:
             return self._values[each] if isinstance(each, fx.Node) else each
 
-        args = map_nested(list(node.args), value)
-        options = {name: map_nested(each, value) for name, each in node.kwargs.items()}
-        target: Any = node.target
-        kind = (
-            target._schema.name.split("::")[1] if isinstance(target, torch._ops.OpOverload) else str(target)
-        )
+        call = Call(node, tree_map(value, list(node.args)), tree_map(value, dict(node.kwargs)))
         try:
-            if target is LEAF:
-                return self._leaf(node, args[0], *self._traced.leaves[args[1]])
-            if target is operator.getitem:
-                if not isinstance(args[0], list) or args[1] >= len(args[0]):
-                    raise UnsupportedError("an output without a rule")
-                return args[0][args[1]]
-            moving = any(
-                isinstance(each, Variable) for each in flatten_nested([args, list(options.values())])
-            )
-            if not moving or kind in SHAPE_FUNCTIONS:
-                return fold_constant(node, args, options)
-            if not isinstance(target, torch._ops.OpOverload):
-                raise UnsupportedError("no rule")
-            call = Call(kind, node, bind(target, tuple(args), options), _sample_shape(node))
-            value_behind = self._called(call, args, options)
-            if isinstance(value_behind, Variable):
-                self._check_precision(node)
-            return value_behind
+            return self._called(call)
         except UnknownCallError:
             raise
-        except UnsupportedError as reason:
-            path, name = self._name(node, kind)
+        except (UnsupportedError, Refused) as reason:
+            path, name = self._name(call)
             why = str(reason).removeprefix(f"The layer {path} ({name}) has ").removesuffix(".")
             _, layer = self._layer(node)
             if layer is not None and find_rule(layer) is None and "randomness" not in why:
                 why = "no rule"  # for the torch layer as a whole, not for its first call
-            raise UnknownCallError(UnknownCall(path, name, line_of(node), f"it has {why}")) from None
+            why = f"it has {why}"
+            unknown = UnsupportedLayer(path, name, why, _advice(name, why), line=line_of(node))
+            raise UnknownCallError(unknown) from None
 
-    def _check_precision(self, node: fx.Node) -> None:
-        """Raise if the outputs of a call are integers, or of lower precision than its inputs."""
-        dtype = node.meta["val"].dtype
-        given = [
-            each.meta["val"].dtype
-            for each in node.all_input_nodes
-            if isinstance(self._values[each], Variable)
-        ]
-        if dtype not in (torch.float32, torch.float64, *given):
-            raise UnsupportedError(f"outputs in {dtype}, which rounds")
+    def _called(self, call: Call) -> Any:
+        target, args = call.node.target, call.args
+        if target is LEAF:
+            return self._leaf(call, *self._exported.leaves[args[1]])
+        if target is operator.getitem:
+            if not isinstance(args[0], list) or args[1] >= len(args[0]):
+                raise UnsupportedError("an output without a rule")
+            return args[0][args[1]]
+        moving = any(isinstance(each, Variable) for each in tree_leaves([args, call.options]))
+        if not moving or call.name in _OF_SHAPE:
+            return _fold_constant(call)
+        if not isinstance(target, OpOverload):
+            raise UnsupportedError("no rule")
+        outputs = self._translated(call, target)
+        if isinstance(outputs, Variable):  # neither integers, nor of lower precision than the inputs
+            sources = [each for each in call.node.all_input_nodes if isinstance(self._values[each], Variable)]
+            given = [each.meta["val"].dtype for each in sources]
+            if (dtype := call.node.meta["val"].dtype) not in (torch.float32, torch.float64, *given):
+                raise UnsupportedError(f"outputs in {dtype}, which rounds")
+        return outputs
 
-    def _called(self, call: Call, args: list[Any], options: dict[str, Any]) -> Any:
+    def _translated(self, call: Call, target: OpOverload) -> Any:
         if call.name == "sym_size":
             return BatchSize(BATCHES) if call["dim"] == 0 else call["self"].shape[call["dim"] - 1]
         if call.name == "copy" and isinstance(call["src"], Variable) and call["src"].shape == call.shape:
             return call["src"]
         if call.name in _SAME:
             return _unchanged(call)
-        if call.name in GATHER_FUNCTIONS:
-            inputs, indices = gather_indices(call, args, options)
+        if call.name in _GATHERS:
+            inputs, indices = _gather_indices(call)
             outputs = [self._append(call, inputs, [in_order(index, inputs.shape)]) for index in indices]
             return outputs if call.shape is None else outputs[0]
-        if torch.Tag.nondeterministic_seeded in call.node.target.tags:  # type: ignore[union-attr]
+        if torch.Tag.nondeterministic_seeded in target.tags:
             raise UnsupportedError("randomness in eval mode; use it in training only")
         if call.name in FUNCTIONS:
-            inputs, stages = FUNCTIONS[call.name](call)
-            behind = self._append(call, inputs, stages)
+            inputs, primitives = FUNCTIONS[call.name](call)
+            behind = self._append(call, inputs, primitives)
             return [behind] if call.shape is None else behind  # the first of several outputs
-        if call.shape is None or call.name not in _ADDED | _SCALED | _JOINED:
+        method = self._METHODS.get(call.name)
+        if call.shape is None or method is None:
             raise UnsupportedError("no rule")
-        if call.name in _ADDED:
-            return self._added(call, call.shape)
-        return self._scaled(call, call.shape) if call.name in _SCALED else self._joined(call, call.shape)
+        return method(self, call, call.shape)
 
-    def _append(self, call: Call, inputs: Variable, stages: Sequence[Stage]) -> Variable:
-        path, kind = self._name(call.node, call.name)
-        for stage in stages:
-            behind = stage.output_shape(inputs.shape)
-            if min(behind, default=1) < 1:
+    def _append(self, call: Call, inputs: Variable, primitives: Sequence[Primitive]) -> Variable:
+        path, kind = self._name(call)
+        line = line_of(call.node)
+        for primitive in primitives:
+            shape = primitive.out_shape
+            if min(shape, default=1) < 1:
                 raise UnsupportedError(f"inputs of shape {inputs.shape}, too small for it")
-            step = Step(self._once(path), kind, stage, inputs.shape, behind, line=line_of(call.node))
-            inputs = self._add(Node((inputs.number,), behind, step.path, step))
+            node = Node((inputs.number,), shape, primitive, name=self._once(path), kind=kind, line=line)
+            inputs = self._add(node)
         return inputs
 
     def _add(self, node: Node) -> Variable:
@@ -235,23 +252,25 @@ class GraphReader:
         return Variable(len(self.nodes) - 1, node.shape)
 
     def _join(self, call: Call, parts: Sequence[Variable], shape: Shape, axis: int | None = None) -> Variable:
-        path, _ = self._name(call.node, call.name)
-        return self._add(Node(tuple(part.number for part in parts), shape, self._once(path), axis=axis))
+        path, kind = self._name(call)
+        inputs = tuple(part.number for part in parts)
+        return self._add(Node(inputs, shape, axis=axis, name=self._once(path), kind=kind))
 
-    def _leaf(self, node: fx.Node, inputs: Any, name: str, module: nn.Module) -> Variable:
+    def _leaf(self, call: Call, name: str, module: nn.Module) -> Variable:
         """Translate a module that has a rule."""
         path = f"{self._prefix}.{name}" if self._prefix else name
+        inputs, begin, line = call.args[0], len(self.nodes), line_of(call.node)
         if not isinstance(inputs, Variable):
             raise UnsupportedError("constant inputs")
-        behind: Variable = inputs
-        for step in self._read(module, inputs.shape, path):
-            numbered = replace(step, path=self._once(step.path), line=line_of(node))
-            behind = self._add(Node((behind.number,), step.out_shape, numbered.path, numbered))
-        if behind.shape != _sample_shape(node):
+        number = self._read(module, self.nodes, inputs.number, path)
+        added = self.nodes[begin:]
+        self.nodes[begin:] = [replace(each, name=self._once(each.name), line=line) for each in added]
+        shape = self.nodes[number].shape
+        if shape != call.shape:
             raise CertusError(
-                f"The rule of {path} gives outputs of shape {behind.shape}; its forward gives another."
+                f"The rule of {path} gives outputs of shape {shape}; its forward gives another."
             )
-        return behind
+        return Variable(number, shape)
 
     def _added(self, call: Call, shape: Shape) -> Variable:
         alpha = call.number("alpha", 1.0)
@@ -263,8 +282,8 @@ class GraphReader:
             return self._join(call, [self._spread(call, shape, *term) for term in moving], shape)
         ((inputs, own),) = moving
         ((other, factor),) = [term for term in terms if term[0] is not inputs]
-        stage = scaled_by(_number(own), factor * _per_sample(other, shape), shape)
-        return self._append(call, self._spread(call, shape, inputs), [stage])
+        moved = scaled_by(own, factor * _per_sample(other, shape), shape)
+        return self._append(call, self._spread(call, shape, inputs), [moved])
 
     def _scaled(self, call: Call, shape: Shape) -> Variable:
         first, second = call["self"], call.get("other", -1.0)
@@ -276,20 +295,20 @@ class GraphReader:
             raise UnsupportedError("a divisor that depends on the inputs; it must be constant")
         inputs, other = (first, second) if isinstance(first, Variable) else (second, first)
         factor = _per_sample(other, shape)
-        stage = scaled_by(1 / factor if call.name == "div" else factor, None, shape)
-        return self._append(call, self._spread(call, shape, inputs), [stage])
+        scaling = scaled_by(1 / factor if call.name == "div" else factor, None, shape)
+        return self._append(call, self._spread(call, shape, inputs), [scaling])
 
     def _spread(self, call: Call, shape: Shape, inputs: Variable, factor: float = 1.0) -> Variable:
         """Broadcast to a shape, and multiply."""
-        stages: list[Stage] = []
+        primitives: list[Primitive] = []
         if inputs.shape != shape:
             if len(inputs.shape) != len(shape):
                 raise UnsupportedError("broadcasting between the batch and another axis")
             index = torch.arange(math.prod(inputs.shape)).reshape(inputs.shape).expand(shape)
-            stages.append(in_order(index, inputs.shape))
+            primitives.append(in_order(index, inputs.shape))
         if factor != 1:
-            stages.append(scaled_by(_number(factor), None, shape))
-        return self._append(call, inputs, stages)
+            primitives.append(scaled_by(factor, None, shape))
+        return self._append(call, inputs, primitives)
 
     def _joined(self, call: Call, shape: Shape) -> Variable:
         axis = int(call["dim"]) % (len(shape) + 1)
@@ -301,18 +320,23 @@ class GraphReader:
                 raise UnsupportedError("a constant part; pad the other parts with zeros and add it")
             if call.name == "stack":
                 wider = (*part.shape[: axis - 1], 1, *part.shape[axis - 1 :])
-                numbers = torch.arange(math.prod(part.shape)).reshape(wider)
-                part = self._append(call, part, [in_order(numbers, part.shape)])
+                part = self._append(call, part, [Reshape(part.shape, wider)])
             parts.append(part)
         return parts[0] if len(parts) == 1 else self._join(call, parts, shape, axis - 1)
 
-    def _name(self, node: fx.Node, kind: str) -> tuple[str, str]:
+    _METHODS: ClassVar[dict[str, Callable[[GraphReader, Call, Shape], Variable]]] = {
+        **dict.fromkeys(("add", "sub", "rsub"), _added),
+        **dict.fromkeys(("mul", "div", "neg"), _scaled),
+        **dict.fromkeys(("cat", "concat", "concatenate", "stack"), _joined),
+    }
+
+    def _name(self, call: Call) -> tuple[str, str]:
         """Path and kind: of the torch layer that contains the call, or of the call within its module."""
-        inner, layer = self._layer(node)
-        path = ".".join(part for part in (self._prefix, inner) if part)
+        inner, layer = self._layer(call.node)
+        path = [part for part in (self._prefix, inner) if part]
         if layer is not None:
-            return path, type(layer).__name__
-        return (f"{path}.{kind}" if path else kind), kind
+            return ".".join(path), type(layer).__name__
+        return ".".join([*path, call.name]), call.name
 
     def _layer(self, node: fx.Node) -> tuple[str, nn.Module | None]:
         """The path of the module that contains a call, and the module if it is one of torch.nn."""
@@ -323,9 +347,8 @@ class GraphReader:
 
     def _once(self, path: str) -> str:
         """The path, numbered if it occurred before."""
-        self._paths[path] = self._paths.get(path, 0) + 1
-        count = self._paths[path]
-        return path if count == 1 else f"{path}@{count}"
+        self._uses[path] += 1
+        return path if self._uses[path] == 1 else f"{path}@{self._uses[path]}"
 
 
 def _unchanged(call: Call) -> Any:
@@ -337,10 +360,6 @@ def _unchanged(call: Call) -> Any:
     if isinstance(dtype, torch.dtype) and dtype not in (torch.float32, torch.float64):
         raise UnsupportedError(f"a conversion to {dtype}, which rounds")
     return [inputs] if call.shape is None else inputs
-
-
-def _number(value: float) -> Tensor:
-    return torch.tensor(value, dtype=torch.float64)
 
 
 def _per_sample(value: Any, shape: Shape) -> Tensor:
@@ -355,29 +374,110 @@ def _per_sample(value: Any, shape: Shape) -> Tensor:
     return tensor.detach().cpu().double().expand(shape)
 
 
-def _sample_shape(node: fx.Node) -> Shape | None:
-    """The shape of one sample of a node's output; None unless it is a tensor whose first axis is the
-    batch."""
-    value = node.meta.get("val")
-    if not isinstance(value, Tensor) or value.dim() < 1 or not isinstance(value.shape[0], torch.SymInt):
-        return None
-    rest = tuple(value.shape[1:])
-    return None if any(isinstance(size, torch.SymInt) for size in rest) else rest
+def _gather_indices(call: Call) -> tuple[Variable, list[Tensor]]:
+    """The rearranged variable, and (*out_shape) indices of each output into a flattened sample; −1 for 0."""
+    moving = [value for value in tree_leaves(call.arguments) if isinstance(value, Variable)]
+    first = next(iter(call.arguments.values()))
+    if first is not moving[0] or (len(moving) > 1 and not call.name.endswith("_as")):
+        raise UnsupportedError("several arguments that depend on the inputs")
+    _check_counts(call)
+    if call.name == "roll" and not all(axis % (len(moving[0].shape) + 1) for axis in call["dims"] or [0]):
+        raise UnsupportedError("outputs that mix samples of a batch")
+    if call.name in ("pad", "constant_pad_nd") and call.get("value") not in (None, 0, 0.0):
+        raise UnsupportedError("a padding value other than 0")
+    numbered = [_numbered(call, moving[0], batch) for batch in range(len(BATCHES))]
+    indices = []
+    for few, many in zip(*numbered, strict=True):
+        if few.shape != many.shape or not bool((few == many).all()):
+            raise UnsupportedError("outputs that depend on the batch size")
+        indices.append(few.long() - 1)
+    return moving[0], indices
 
 
-def read_graph(
-    model: nn.Module, shape: Shape, path: str, is_leaf: Callable[[nn.Module], bool], read: ReadModule
-) -> list[Step]:
-    """The steps of a module with its own forward."""
-    reader = GraphReader(export_graph(model, shape, is_leaf), model, shape, path, read)
-    output = reader.run()
-    return graph_steps(reader.nodes, output)
+def _numbered(call: Call, moving: Variable, batch: int) -> list[Tensor]:
+    """(*out_shape) the entry of a sample, counted from 1, that each output comes from; 0 for none."""
+    samples, size = BATCHES[batch], math.prod(moving.shape)
+    numbers = torch.arange(1, samples * size + 1, dtype=torch.float64).reshape(samples, *moving.shape)
+
+    def filled(value: Variable, samples: int) -> Tensor:
+        return numbers if value is moving else torch.zeros(samples, *value.shape, dtype=torch.float64)
+
+    outputs = _run(call, filled, batch)
+    indices = []
+    for output in outputs if isinstance(outputs, list | tuple) else [outputs]:
+        if output.dim() < 1 or len(output) != samples:
+            raise UnsupportedError("an output whose first axis is not the batch")
+        before = (torch.arange(samples) * size).reshape(-1, *([1] * (output.dim() - 1)))
+        own = torch.where(output > 0, output - before, 0.0)
+        mixed = bool((own != own[:1]).any() | (own < 0).any() | (own > size).any())
+        if mixed or bool(((own == 0) & (output > 0)).any()):
+            raise UnsupportedError("outputs that mix samples of a batch")
+        indices.append(own[0])
+    return indices
 
 
-def inspect_graph(
-    model: nn.Module, shape: Shape, is_leaf: Callable[[nn.Module], bool], read: ReadModule
-) -> tuple[list[UnknownCall], list[Step]]:
-    """All calls of a model without a rule, and all steps with one."""
-    reader = GraphReader(export_graph(model, shape, is_leaf), model, shape, "", read)
-    reader.run(collect=True)
-    return reader.unknown, [node.step for node in reader.nodes if node.step is not None]
+def _fold_constant(call: Call) -> Any:
+    """Compute a value that does not depend on the inputs, as the module itself does."""
+    target, value = call.node.target, call.node.meta.get("val")
+    counted = any(
+        isinstance(each, BatchSize | Variable) or (isinstance(each, Constant) and each.batched)
+        for each in tree_leaves([call.args, call.options])
+    )
+    if isinstance(target, OpOverload):
+        if torch.Tag.nondeterministic_seeded in target.tags:
+            raise UnsupportedError("random values")
+        if "empty" in target._schema.name:
+            raise UnsupportedError("uninitialised values")
+        if counted and isinstance(value, Tensor):
+            if call.name not in _SIZED | _ALIKE and torch.Tag.pointwise not in target.tags:
+                raise UnsupportedError("values that may depend on the batch size")
+            _check_counts(call)
+    dtype = value.dtype if isinstance(value, Tensor) else torch.get_default_dtype()
+
+    def blank(moving: Variable, samples: int) -> Tensor:
+        return torch.zeros(samples, *moving.shape, dtype=dtype)
+
+    if counted:
+        return _agreed(*(_run(call, blank, batch) for batch in range(len(BATCHES))))
+    values = _run(call, blank, 0)
+    values = list(values) if isinstance(values, tuple) else values
+    return tree_map(lambda each: Constant(each) if isinstance(each, Tensor) else each, values)
+
+
+def _check_counts(call: Call) -> None:
+    """Raise if a batch size is used as anything but a size: only two sizes are tested."""
+    values = call.arguments if call.name not in _SIZED else call.get("fill_value")
+    if any(isinstance(value, BatchSize) for value in tree_leaves(values)):
+        raise UnsupportedError("a number that depends on the batch size")
+
+
+def _agreed(few: Any, many: Any) -> Any:
+    """The value that both batch sizes agree on."""
+    if isinstance(few, list | tuple):
+        return [_agreed(*pair) for pair in zip(few, many, strict=True)]
+    if not isinstance(few, Tensor):
+        return BatchSize((few, many))
+    if torch.equal(few, many):
+        return Constant(few)
+    batches = few.dim() > 0 and few.shape[1:] == many.shape[1:] and (len(few), len(many)) == BATCHES
+    if batches and bool((few == few[:1]).all()) and bool((many == few[:1]).all()):
+        return Constant(few[:1], batched=True)
+    raise UnsupportedError("values that depend on the batch size")
+
+
+def _run(call: Call, inputs: Callable[[Variable, int], Tensor], batch: int) -> Any:
+    """Call the function with concrete values."""
+
+    def real(value: Any) -> Any:
+        match value:
+            case Variable():
+                return inputs(value, BATCHES[batch])
+            case BatchSize():
+                return value.values[batch]
+            case Constant(tensor, batched):
+                return tensor.expand(BATCHES[batch], *tensor.shape[1:]) if batched else tensor
+        return value
+
+    target: Any = call.node.target
+    with torch.no_grad():
+        return target(*tree_map(real, call.args), **tree_map(real, call.options))

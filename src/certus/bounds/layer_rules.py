@@ -1,36 +1,36 @@
 """Rules for the layers of torch.nn, their registry, and the validation of user-defined rules.
 
-A rule takes a module and the shape of one input, and returns the layer as the bounds see it: an ``Operator``
-(affine), an ``Activation``, a ``MaxPool``, ``Branches`` (a sum), or another ``Stage``. A layer without a rule
-is refused. ``@rule(Kind)`` registers a user's rule, which is tested and then named among the assumptions;
-docs/smoothness.md has an example.
+A rule takes a module and the shape of one input, and returns the layer as a primitive of the kernel: an
+``Affine`` operator, a ``Pointwise`` activation, a ``MaxPool``, another ``Primitive``, or ``Branches`` (a sum
+of modules). A layer without a rule is refused. ``@rule(Kind)`` registers a user's rule, which is tested and
+then named among the assumptions; docs/smoothness.md has an example.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NoReturn, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from certus.bounds import activations
-from certus.bounds.activations import Activation, MaxPool, log_softmax_over
 from certus.bounds.claims import (
     check_activation,
+    check_bounds,
     check_kind,
     check_layer_values,
-    check_max_pool,
     check_operator,
-    check_reach,
 )
-from certus.bounds.graph import Sum
-from certus.bounds.operators import AxisProduct, Convolution, Dense, Diagonal, LastAxis, Operator, Reshape
-from certus.bounds.passes import Shape, Stage, Step
 from certus.errors import ArgumentError, UnsupportedError, require
+from certus.kernel.graph import Graph
+from certus.kernel.max_pool import MaxPool
+from certus.kernel.operators import Affine, AxisProduct, Convolution, Dense, Diagonal, LastAxis, Reshape
+from certus.kernel.pointwise import Pointwise, scalar
+from certus.kernel.primitive import Primitive, Shape
 from certus.layers import LogCosh, Normalize, Residual, Scale, SmoothAbs
 
 
@@ -40,8 +40,11 @@ class Branches:
 
     modules: dict[str, nn.Module]
 
+    def __post_init__(self) -> None:
+        require(bool(self.modules), "modules", "hold at least one module", self.modules)
 
-LayerRule = Callable[[Any, Shape], Stage | Branches]
+
+LayerRule = Callable[[Any, Shape], Primitive | Branches]
 RULES: dict[type[nn.Module], LayerRule] = {}
 _Function = TypeVar("_Function", bound=LayerRule)
 
@@ -65,13 +68,13 @@ def double(tensor: Tensor) -> Tensor:
 
 
 @rule(nn.Identity, nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout)
-def identity(module: nn.Module, shape: Shape) -> Stage:
+def identity(module: nn.Module, shape: Shape) -> Primitive:
     """Identity; dropout does nothing in eval mode."""
     return Reshape(shape, shape)
 
 
 @rule(nn.Flatten)
-def flatten(module: nn.Flatten, shape: Shape) -> Stage:
+def flatten(module: nn.Flatten, shape: Shape) -> Primitive:
     axes = len(shape) + 1
     start, end = module.start_dim % axes, module.end_dim % axes
     require(start >= 1, "model", "keep the batch axis", f"Flatten(start_dim={module.start_dim})")
@@ -80,70 +83,69 @@ def flatten(module: nn.Flatten, shape: Shape) -> Stage:
 
 
 @rule(nn.Linear)
-def linear(module: nn.Linear, shape: Shape) -> Stage:
+def linear(module: nn.Linear, shape: Shape) -> Primitive:
     """A linear layer along the last axis."""
-    expected = (module.in_features,)
-    fits = shape[-1:] == expected
-    require(fits, "inputs", f"have shape {expected} where they enter the layer {module}", shape)
+    rule = f"have shape {(module.in_features,)} where they enter the layer {module}"
+    require(shape[-1:] == (module.in_features,), "inputs", rule, shape)
     weight, bias = double(module.weight), None if module.bias is None else double(module.bias)
     return Dense(weight, bias) if len(shape) == 1 else LastAxis(weight, bias, shape)
 
 
 @rule(nn.Conv1d, nn.Conv2d, nn.Conv3d)
-def convolution(module: nn.Conv1d | nn.Conv2d | nn.Conv3d, shape: Shape) -> Stage:
+def convolution(module: nn.Conv1d | nn.Conv2d | nn.Conv3d, shape: Shape) -> Primitive:
     if module.padding_mode != "zeros":
         raise UnsupportedError(f"padding_mode={module.padding_mode!r}; only zero padding has a rule")
     axes = module.weight.dim() - 2
-    fits = len(shape) == axes + 1 and shape[0] == module.in_channels
-    require(
-        fits, "inputs", f"have {module.in_channels} channels and {axes} axes where they enter {module}", shape
-    )
+    rule = f"have {module.in_channels} channels and {axes} axes where they enter {module}"
+    require(len(shape) == axes + 1 and shape[0] == module.in_channels, "inputs", rule, shape)
+    dilation = per_axis(module.dilation, axes)
     if module.padding == "same":  # torch pads the end by one more if the total is odd
-        total = [module.dilation[i] * (module.kernel_size[i] - 1) for i in range(axes)]
+        total = [step * (size - 1) for step, size in zip(dilation, module.kernel_size, strict=True)]
         padding = tuple((amount // 2, amount - amount // 2) for amount in total)
-    elif module.padding == "valid":
-        padding = ((0, 0),) * axes
     else:
-        padding = tuple((int(amount), int(amount)) for amount in module.padding)
+        amounts = per_axis(0 if module.padding == "valid" else module.padding, axes)
+        padding = tuple((amount, amount) for amount in amounts)
     bias = None if module.bias is None else double(module.bias).reshape(-1, *([1] * axes))
     return Convolution(
         *(double(module.weight), bias, shape),
-        stride=tuple(module.stride),
+        stride=per_axis(module.stride, axes),
         padding=padding,
-        dilation=tuple(module.dilation),
+        dilation=dilation,
         groups=module.groups,
     )
 
 
 @rule(nn.AvgPool1d, nn.AvgPool2d)
-def average_pool(module: nn.AvgPool1d | nn.AvgPool2d, shape: Shape) -> Stage:
+def average_pool(module: nn.AvgPool1d | nn.AvgPool2d, shape: Shape) -> Primitive:
     if getattr(module, "divisor_override", None) is not None:
         raise UnsupportedError("divisor_override, which has no rule; use Scale and a plain average")
-    axes = len(shape) - 1
 
-    def pool(axis: int) -> Tensor:
-        options = [_on_axis(option, axis) for option in (module.kernel_size, module.stride, module.padding)]
-        basis = torch.eye(shape[1 + axis], dtype=torch.float64).unsqueeze(1)
-        pooled = functional.avg_pool1d(basis, *options, module.ceil_mode, module.count_include_pad)  # type: ignore[call-arg, arg-type]  # of unknown number
-        return pooled.squeeze(1).T.contiguous()
+    def pool(basis: Tensor, kernel: int, stride: int, padding: int) -> Tensor:
+        options = module.ceil_mode, module.count_include_pad
+        return functional.avg_pool1d(basis, kernel, stride, padding, *options)
 
-    return AxisProduct(tuple(pool(axis) for axis in range(axes)), shape)
+    settings = module.kernel_size, module.stride or module.kernel_size, module.padding
+    return AxisProduct(_along_axes(pool, shape, settings), shape)
 
 
 @rule(nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d)
-def adaptive_average_pool(module: nn.AdaptiveAvgPool1d | nn.AdaptiveAvgPool2d, shape: Shape) -> Stage:
-    def pool(axis: int) -> Tensor:
-        size = shape[1 + axis]
-        sizes: Any = module.output_size
-        wanted = sizes if isinstance(sizes, int) else sizes[axis]
-        basis = torch.eye(size, dtype=torch.float64).unsqueeze(1)
-        return functional.adaptive_avg_pool1d(basis, wanted or size).squeeze(1).T.contiguous()
+def adaptive_average_pool(module: nn.AdaptiveAvgPool1d | nn.AdaptiveAvgPool2d, shape: Shape) -> Primitive:
+    sizes: Any = module.output_size
+    wanted = [sizes] * len(shape[1:]) if isinstance(sizes, int) else sizes
+    sizes = tuple(size or full for size, full in zip(wanted, shape[1:], strict=False))
+    return AxisProduct(_along_axes(functional.adaptive_avg_pool1d, shape, (sizes,)), shape)
 
-    return AxisProduct(tuple(pool(axis) for axis in range(len(shape) - 1)), shape)
+
+def _along_axes(pool: Callable[..., Tensor], shape: Shape, settings: tuple[Any, ...]) -> tuple[Tensor, ...]:
+    """(outputs, inputs) matrices of a pooling along each axis: its results for unit vectors."""
+    listed = zip(*(per_axis(setting, len(shape) - 1) for setting in settings), strict=False)
+    bases = [torch.eye(size, dtype=torch.float64).unsqueeze(1) for size in shape[1:]]
+    pooled = [pool(basis, *options) for basis, options in zip(bases, listed, strict=False)]
+    return tuple(matrix.squeeze(1).T.contiguous() for matrix in pooled)
 
 
 @rule(nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
-def batch_norm(module: nn.BatchNorm2d, shape: Shape) -> Stage:
+def batch_norm(module: nn.BatchNorm2d, shape: Shape) -> Primitive:
     """(x − mean)·w/√(var + ε) + b with the running statistics, whatever mode the module is in."""
     if module.running_mean is None or module.running_var is None:
         raise UnsupportedError("track_running_stats=False, so that samples of a batch depend on each other")
@@ -152,47 +154,82 @@ def batch_norm(module: nn.BatchNorm2d, shape: Shape) -> Stage:
         factors = factors * double(module.weight)
     moved = double(module.running_mean) * factors
     offset = torch.zeros_like(moved) if module.bias is None else double(module.bias)
-    return _channelwise(factors, offset - moved, offset.abs() + moved.abs(), shape)
+    return _channelwise(factors, offset, moved, shape)
 
 
 @rule(Normalize)
-def normalize(module: Normalize, shape: Shape) -> Stage:
+def normalize(module: Normalize, shape: Shape) -> Primitive:
     factors = 1 / double(module.std)
     moved = double(module.mean) * factors
-    return _channelwise(factors, -moved, moved.abs(), shape)
+    return _channelwise(factors, torch.zeros_like(moved), moved, shape)
+
+
+def _channelwise(factors: Tensor, offset: Tensor, moved: Tensor, shape: Shape) -> Diagonal:
+    """factors·x + offset − moved for each channel."""
+    rule = f"have {len(factors)} channels where they enter the layer"
+    require(len(factors) == shape[0], "inputs", rule, shape)
+    form = (-1, *([1] * (len(shape) - 1)))
+    operator = Diagonal(factors.reshape(form), (offset - moved).reshape(form), shape)
+    operator.bias_size = (offset.abs() + moved.abs()).reshape(form)
+    return operator
 
 
 @rule(Scale)
-def scale(module: Scale, shape: Shape) -> Stage:
+def scale(module: Scale, shape: Shape) -> Primitive:
     return Diagonal(double(module.factor), None, shape)
 
 
 @rule(nn.MaxPool1d, nn.MaxPool2d)
-def max_pool(module: nn.MaxPool1d | nn.MaxPool2d, shape: Shape) -> Stage:
+def max_pool(module: nn.MaxPool1d | nn.MaxPool2d, shape: Shape) -> Primitive:
     if module.return_indices:
         raise UnsupportedError("return_indices=True returns two tensors")
-    function = functional.max_pool1d if len(shape) == 2 else functional.max_pool2d
-    settings = (module.kernel_size, module.stride, module.padding, module.dilation, module.ceil_mode)
 
-    def maximum(points: Tensor) -> Tensor:
-        return function(points, *settings)
+    def pool(basis: Tensor, kernel: int, stride: int, padding: int, dilation: int) -> Tensor:
+        return functional.max_pool1d(basis, kernel, stride, padding, dilation, module.ceil_mode)
 
-    def members(axis: int) -> Tensor:
-        """(out, in) which positions of one axis belong to which window."""
-        options = [_on_axis(option, axis) for option in settings[:4]]
-        basis = torch.eye(shape[1 + axis], dtype=torch.float64).unsqueeze(1)
-        kernel, stride, padding, dilation = options
-        pooled = functional.max_pool1d(basis, kernel, stride, padding, dilation, ceil_mode=module.ceil_mode)
-        return (pooled.squeeze(1).T > 0).double()
+    def windows(matrix: Tensor) -> Tensor:
+        """(outputs, entries) positions of one axis; −1 for none."""
+        members = matrix > 0
+        count = int(members.sum(1).max())
+        places = torch.where(members, torch.arange(matrix.shape[1]), -1)
+        return places.sort(1, descending=True).values[:, :count]
 
-    sums = AxisProduct(tuple(members(axis) for axis in range(len(shape) - 1)), shape)
-    overlap = math.prod(int(matrix.sum(0).max()) for matrix in sums.weights)
-    return MaxPool(shape, sums.out_shape, maximum, sums.transpose, overlap)
+    settings = module.kernel_size, module.stride or module.kernel_size, module.padding, module.dilation
+    return MaxPool(tuple(windows(matrix) for matrix in _along_axes(pool, shape, settings)), shape)
+
+
+class LogSoftmax(Primitive):
+    """Log-softmax as the last layer, F ↦ F − log Σ exp F over the only axis of a sample.
+
+    It subtracts one number from all outputs, and classification losses depend on differences of outputs only.
+    So the loss is the same without it, and the graph omits it. Anywhere else it has no rule.
+    """
+
+    def __init__(self, axis: int | None, shape: Shape) -> None:
+        if len(shape) != 1 or axis not in (1, -1):
+            given = f"dim={axis} for inputs of shape {shape}"
+            raise UnsupportedError(f"{given}; it must be the axis of the classes")
+        self.in_shape = self.out_shape = shape
+
+    def apply(self, points: Tensor) -> Tensor:
+        return torch.log_softmax(points, 1)
+
+    def _refuse(self, *args: Any, **options: Any) -> NoReturn:
+        refuse_log_softmax()
+
+    forward = backward = rounded = backward_error = amplify = _refuse
+
+
+def refuse_log_softmax() -> NoReturn:
+    """Raise ``UnsupportedError``: no bound passes through a log-softmax."""
+    raise UnsupportedError(
+        "log_softmax has a rule as the last layer only, before CrossEntropy or SmoothMargin."
+    )
 
 
 @rule(nn.LogSoftmax)
-def log_softmax(module: nn.LogSoftmax, shape: Shape) -> Stage:
-    return log_softmax_over(module.dim, shape)
+def log_softmax(module: nn.LogSoftmax, shape: Shape) -> Primitive:
+    return LogSoftmax(module.dim, shape)
 
 
 @rule(Residual)
@@ -200,133 +237,101 @@ def residual(module: Residual, shape: Shape) -> Branches:
     return Branches({"branch": module.branch, "shortcut": module.shortcut})
 
 
-def _channelwise(factors: Tensor, bias: Tensor, size: Tensor, shape: Shape) -> Diagonal:
-    rule = f"have {len(factors)} channels where they enter the layer"
-    require(len(factors) == shape[0], "inputs", rule, shape)
-    form = (-1, *([1] * (len(shape) - 1)))
-    operator = Diagonal(factors.reshape(form), bias.reshape(form), shape)
-    operator.bias_size = size.reshape(form)
-    return operator
+def per_axis(setting: Any, axes: int) -> tuple[int, ...]:
+    """A setting for every axis; torch accepts one number for all."""
+    listed = [int(value) for value in setting] if isinstance(setting, list | tuple) else [int(setting)]
+    return tuple(listed * axes if len(listed) == 1 else listed)
 
 
-def _on_axis(option: Any, axis: int) -> int:
-    """The value of a pooling option along one axis."""
-    return int(option[axis if len(option) > 1 else 0] if isinstance(option, tuple | list) else option)
+def _activation(name: str, *settings: str | float) -> LayerRule:
+    """The rule of an activation of the kernel; settings are numbers, or names of the module's."""
+
+    def activation(module: nn.Module, shape: Shape) -> Primitive:
+        values = [float(getattr(module, each)) if isinstance(each, str) else each for each in settings]
+        return Pointwise(scalar(name, *values), shape)
+
+    return activation
 
 
-def _always(activation: Activation) -> LayerRule:
-    return lambda module, shape: activation
-
-
-PLAIN_ACTIVATIONS: dict[type[nn.Module], Activation] = {
-    nn.Sigmoid: activations.SIGMOID,
-    nn.Tanh: activations.TANH,
-    nn.SiLU: activations.SILU,
-    nn.Mish: activations.MISH,
-    nn.ReLU: activations.piecewise_linear("ReLU", 0.0, 1.0, torch.relu),
-    nn.ReLU6: activations.clamp("ReLU6", 0.0, 6.0),
-    nn.SELU: activations.kinked_elu("SELU", 1.6732632423543772, 1.0507009873554805),
+RULES |= {
+    nn.Sigmoid: _activation("sigmoid"),
+    nn.Tanh: _activation("tanh"),
+    nn.SiLU: _activation("silu"),
+    nn.Mish: _activation("mish"),
+    nn.ReLU: _activation("piecewise_linear", 0.0, 1.0),
+    nn.LeakyReLU: _activation("piecewise_linear", "negative_slope", 1.0),
+    nn.ReLU6: _activation("clamp", 0.0, 6.0),
+    nn.Hardtanh: _activation("clamp", "min_val", "max_val"),
+    nn.SELU: _activation("kinked_elu", 1.6732632423543772, 1.0507009873554805),
 }
-"""Activations without settings."""
-
-for _kind, _activation in PLAIN_ACTIVATIONS.items():
-    RULES[_kind] = _always(_activation)
 
 
-def _sharpened(activation: Activation, sharpness: float | Tensor) -> Activation:
+def _sharpened(name: str, sharpness: float | Tensor, shape: Shape, *settings: float) -> Pointwise:
     values = torch.as_tensor(sharpness, dtype=torch.float64)
     if not bool((torch.isfinite(values) & (values > 0)).all()):
         raise UnsupportedError(f"a sharpness of {sharpness}; it must be positive and finite")
-    return replace(activation, sharpness=sharpness)
+    return Pointwise(scalar(name, *settings), shape, sharpness)
 
 
 @rule(nn.Softplus)
-def softplus(module: nn.Softplus, shape: Shape) -> Stage:
-    """The true softplus. torch replaces it by z where bz exceeds the threshold t, with a jump of ln(1 +
-    e⁻ᵗ)/b,
-    which is 2·10⁻⁹/b for the default t = 20.
+def softplus(module: nn.Softplus, shape: Shape) -> Primitive:
+    """The true softplus. torch replaces it by z where bz exceeds the threshold t, with a jump of
+    ln(1 + e⁻ᵗ)/b, which is 2·10⁻⁹/b for the default t = 20.
     """
     if not module.threshold >= 20:
-        raise UnsupportedError(
-            f"threshold={module.threshold}, at which softplus jumps; it must be at least 20"
-        )
-    jumping = replace(activations.SOFTPLUS, jump=math.exp(-float(module.threshold)))
-    return _sharpened(jumping, float(module.beta))
+        jump = f"threshold={module.threshold}, at which softplus jumps"
+        raise UnsupportedError(f"{jump}; it must be at least 20")
+    return _sharpened("softplus_threshold", float(module.beta), shape, float(module.threshold))
 
 
 @rule(nn.ELU)
-def elu(module: nn.ELU, shape: Shape) -> Stage:
-    return (
-        activations.ELU
-        if module.alpha == 1
-        else activations.kinked_elu(f"ELU({module.alpha:g})", module.alpha)
-    )
+def elu(module: nn.ELU, shape: Shape) -> Primitive:
+    smooth = module.alpha == 1
+    return Pointwise(scalar("elu") if smooth else scalar("kinked_elu", float(module.alpha), 1.0), shape)
 
 
 @rule(nn.CELU)
-def celu(module: nn.CELU, shape: Shape) -> Stage:
+def celu(module: nn.CELU, shape: Shape) -> Primitive:
     if module.alpha <= 0:
         raise UnsupportedError(f"alpha={module.alpha}; it must be positive")
-    return _sharpened(activations.ELU, 1 / module.alpha)
+    return _sharpened("elu", 1 / module.alpha, shape)
 
 
 @rule(nn.GELU)
-def gelu(module: nn.GELU, shape: Shape) -> Stage:
-    return activations.GELU if module.approximate == "none" else activations.GELU_TANH
+def gelu(module: nn.GELU, shape: Shape) -> Primitive:
+    return Pointwise(scalar("gelu" if module.approximate == "none" else "gelu_tanh"), shape)
 
 
-@rule(nn.LeakyReLU)
-def leaky_relu(module: nn.LeakyReLU, shape: Shape) -> Stage:
-    slope = module.negative_slope
-    return activations.piecewise_linear("LeakyReLU", slope, 1.0, lambda z: functional.leaky_relu(z, slope))
-
-
-@rule(nn.Hardtanh)
-def hardtanh(module: nn.Hardtanh, shape: Shape) -> Stage:
-    return activations.clamp("Hardtanh", module.min_val, module.max_val)
-
-
-@rule(LogCosh)
-def log_cosh(module: LogCosh, shape: Shape) -> Stage:
-    return _sharpened(activations.LOG_COSH, _per_unit(module.sharpness, shape))
-
-
-@rule(SmoothAbs)
-def smooth_abs(module: SmoothAbs, shape: Shape) -> Stage:
-    return _sharpened(activations.SMOOTH_ABS, _per_unit(module.sharpness, shape))
-
-
-def _per_unit(sharpness: Tensor, shape: Shape) -> float | Tensor:
-    values = double(sharpness)
+def _with_sharpness(name: str, module: LogCosh | SmoothAbs, shape: Shape) -> Primitive:
+    values = double(module.sharpness)
     if values.dim() > len(shape) or torch.broadcast_shapes(values.shape, shape) != torch.Size(shape):
         raise ArgumentError(f"`sharpness` must fit units of shape {shape}; got shape {tuple(values.shape)}.")
-    return float(values) if values.dim() == 0 else values
+    return _sharpened(name, float(values) if values.dim() == 0 else values, shape)
 
+
+RULES |= {LogCosh: partial(_with_sharpness, "log_cosh"), SmoothAbs: partial(_with_sharpness, "smooth_abs")}
 
 _SHARING_MEMORY = (nn.Identity, nn.Flatten, nn.modules.dropout._DropoutNd)
 """Layers whose outputs may share memory with their inputs."""
 
-_BUILTIN = dict(RULES)
-"""The rules of certus itself, before a user registers any."""
+BUILTIN_RULES = dict(RULES)
+"""The rules of certus itself."""
+
+
+def _kind_of(module: nn.Module) -> type[nn.Module] | None:
+    """The module's class, or the parent class whose ``forward`` it uses unchanged, if that has a rule."""
+    kinds = [kind for kind in type(module).__mro__ if kind in RULES and type(module).forward is kind.forward]
+    return kinds[0] if kinds else None
 
 
 def find_rule(module: nn.Module) -> LayerRule | None:
-    """The rule of the module's class, or of the parent class whose ``forward`` it uses unchanged."""
     kind = _kind_of(module)
     return None if kind is None else RULES[kind]
 
 
 def has_builtin_rule(module: nn.Module) -> bool:
-    """Whether the rule of a module is the one of certus for its class."""
     kind = _kind_of(module)
-    return kind is not None and _BUILTIN.get(kind) is RULES[kind]
-
-
-def _kind_of(module: nn.Module) -> type[nn.Module] | None:
-    for parent in type(module).__mro__:
-        if parent in RULES and type(module).forward is parent.forward:
-            return parent
-    return None
+    return kind is not None and BUILTIN_RULES.get(kind) is RULES[kind]
 
 
 def is_sequential(module: nn.Module) -> bool:
@@ -342,8 +347,7 @@ def is_graph_leaf(module: nn.Module) -> bool:
     """Whether a module becomes a single call in an exported graph, by its rule.
 
     Branches are traced. So are torch layers that overwrite their inputs or share memory with them, which a
-    graph
-    represents correctly.
+    graph represents correctly.
     """
     if find_rule(module) is None or isinstance(module, Residual):
         return False
@@ -351,25 +355,16 @@ def is_graph_leaf(module: nn.Module) -> bool:
     return not (has_builtin_rule(module) and shares)
 
 
-def validated_step(module: nn.Module, step: Step, name: str) -> Step:
-    """Test a step given by a user-defined rule; name the rule among the assumptions."""
-    where = name[0].upper() + name[1:]
-    _validate_stage(where, step)
-    check_layer_values(where, module, step.stage.apply, step.in_shape)
-    return replace(step, assumptions=(name,))
-
-
-def _validate_stage(where: str, step: Step) -> None:
-    check_kind(where, step.stage)
-    match step.stage:
-        case Activation():
-            check_activation(where, step.stage)
-        case Operator():
-            check_operator(where, step.stage)
-        case MaxPool():
-            check_max_pool(where, step.stage)
-        case Sum():
-            for part in step.stage.inner_steps:
-                _validate_stage(where, part)
-        case _:
-            check_reach(where, step.stage, step.in_shape)
+def check_user_rule(rule: str, module: nn.Module, graph: Graph) -> None:
+    """Raise ``ClaimError`` if points refute a user's rule: its primitives, or their outputs."""
+    where = rule[0].upper() + rule[1:]
+    for node in graph.nodes[1:]:
+        check_kind(where, node.primitive)
+        match node.primitive:
+            case Pointwise():
+                check_activation(where, node.primitive)
+            case Affine():
+                check_operator(where, node.primitive)
+            case Primitive() if not isinstance(node.primitive, MaxPool | LogSoftmax):
+                check_bounds(where, node.primitive)
+    check_layer_values(where, module, graph.apply, graph.shape)

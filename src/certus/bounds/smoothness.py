@@ -11,13 +11,12 @@ from torch import Tensor
 from certus.costs import Cost
 from certus.errors import contradiction
 from certus.evidence import Evidence
-from certus.rounding import MANY, THOUSANDS
+from certus.kernel.rounding import MANY, THOUSANDS
 
 VALIDITY = (
     "Proven for the real-valued network with the stored weights, in exact arithmetic; computed in float64 "
     "with rounding counted in. The network as deployed in float32 differs from it by its own rounding."
 )
-
 
 UNSPECIFIED = ("the bounds themselves, which certus did not derive",)
 """Assumption of a bound that was not computed by certus."""
@@ -113,8 +112,7 @@ class SmoothnessBound:
 
         Args:
             curvature: computed in float64, such as ``largest_curvature(…).largest``; its rounding, relative
-                to
-                itself and to the terms that may cancel, is subtracted.
+                to itself and to the terms that may cancel, is subtracted.
         """
         sizes = [bound for bound in self.bounds.values() if math.isfinite(bound)]
         lowered = curvature - MANY * abs(curvature) - THOUSANDS * max(sizes, default=0.0)

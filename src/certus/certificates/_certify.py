@@ -1,7 +1,14 @@
-"""``certify``: read a model, and bound its worst case."""
+"""``certify``: read a model, and bound its worst case.
+
+A criterion without a rule gets lower bounds alone, by attacks, since nothing bounds such a loss from above.
+The model itself is attacked, in float64 where a copy of it runs in that. Losses and costs are those of
+floating point, lowered and raised by 10⁻⁹ of their size: nothing is known about the rounding of the
+criterion.
+"""
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -10,35 +17,37 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from certus._eval_mode import unwrapped
+from certus._eval_mode import eval_mode, unwrapped
 from certus._progress import progress_bar
 from certus._validation import checked_weights
+from certus.attacks.projected_gradient_descent import GradientAttack
 from certus.bounds import SmoothnessBound
-from certus.bounds.criteria import has_rule
+from certus.bounds.criteria import check_targets, has_rule
 from certus.bounds.equivalence import check_wrapper
-from certus.bounds.estimators import read_estimator, read_samples
 from certus.bounds.network import read_network
-from certus.certificates.aggregate import DualAggregate
-from certus.certificates.batching import Portions, Readable, provable_criterion, readable, require_one_draw
+from certus.bounds.sklearn_models import read_estimator, read_samples
+from certus.certificates.batching import Portions, provable_criterion, readable, require_one_draw
 from certus.certificates.cache import DualValueCache
 from certus.certificates.certificate import Certificate
-from certus.certificates.custom_criteria import attack_criterion, criterion_name, model_outputs
+from certus.certificates.dual_values import AttackAggregate, DualAggregate
 from certus.certificates.engine import Engine, budget_range, default_gammas, make_grid, refine_gammas
 from certus.certificates.error_costs import least_error_cost
 from certus.certificates.linear import certify_linear
 from certus.certificates.local_bounds import checked_class_weights
+from certus.certificates.lower_bounds import into_ball, settle_rows
 from certus.certificates.population import Population
+from certus.certificates.problem import BATCH, Problem, gather
 from certus.certificates.progress import Work, total_work
-from certus.certificates.proven.problem import Problem, gather
 from certus.costs import Cost, LabelCost, SquaredL2
+from certus.costs.masked import masked_to
 from certus.data import DataLike, RowEncoding, Samples, gather_samples
 from certus.domains import Domain, Unbounded
 from certus.errors import (
     LARGEST,
     LEAST,
-    ArgumentError,
     LossError,
     UnreadableModelError,
+    UnsupportedError,
     require,
     require_confidence,
     require_count,
@@ -46,10 +55,24 @@ from certus.errors import (
     require_numbers,
     require_seed,
 )
-from certus.losses import Criterion, CrossEntropy, InferredCriterion, Logistic, inferred_criterion
-from certus.rounding import TINY, mean_down, mean_up
+from certus.kernel.rounding import MANY, TINY, down, mean_down, mean_up, up
+from certus.losses import (
+    BinaryCrossEntropy,
+    Criterion,
+    CrossEntropy,
+    InferredCriterion,
+    Logistic,
+    MeanSquaredError,
+    ModelLoss,
+    evaluate_loss,
+    inferred_criterion,
+    is_labelled,
+    predicted,
+    require_tensor,
+)
 
 _L2 = SquaredL2()
+_PROBE = 1.001  # radius of the attack that shows whether there are gradients
 _CLOSED = 0.02  # a bracket as narrow as this share of its upper bound is not attacked further
 
 
@@ -94,7 +117,7 @@ def certify(
     Args:
         model: a ``torch.nn.Module``, of layers or any that torch can export; networks with kinks (ReLU) get
             the Lipschitz and radial rules only. Or a linear model or perceptron of scikit-learn, alone or
-            behind linear steps, which is read exactly (``certus.bounds.estimators``); where its score is
+            behind linear steps, which is read exactly (``certus.bounds.sklearn_models``); where its score is
             linear and only ``rho``, ``epsilon``, ``criterion``, ``cost`` and ``labels`` are given, both sides
             are exact up to rounding.
         data: samples with inputs of shape (n, …) and n targets, weighted if they have weights: tensors,
@@ -152,11 +175,8 @@ def certify(
     if confidence is not None:
         require_confidence(confidence)
     require_seed(seed)
-    for name, count in (
-        ("local_radii", local_radii),
-        ("gamma_rounds", gamma_rounds),
-        ("attack_steps", attack_steps),
-    ):
+    counts = {"local_radii": local_radii, "gamma_rounds": gamma_rounds, "attack_steps": attack_steps}
+    for name, count in counts.items():
         require_count(name, count, least=0)
     domain = Unbounded() if domain is None else domain
     if not isinstance(model, nn.Module):
@@ -176,52 +196,36 @@ def certify(
         labels = "predicted"
     if confidence is not None:
         require_one_draw(source)
-    weights = _sample_weights(source, epsilon)
+    weights = None
+    if isinstance(source, Samples) and source.weights is not None:
+        require(epsilon is None, "epsilon", "be left out for a sample with weights", epsilon)
+        weights = checked_weights(source.weights, len(source))
     criterion, class_weights = provable_criterion(criterion, source, class_weights, labels)
+    attacked = None
     if not isinstance(criterion, InferredCriterion) and not has_rule(criterion):
         rule = f"be left out with {criterion_name(criterion)}, of whose curvature nothing is known"
-        for name, option in (
-            ("confidence", confidence),
-            ("smoothness", smoothness),
-            ("class_weights", class_weights),
-            ("weights", weights),
-        ):
+        options = {"confidence": confidence, "smoothness": smoothness, "class_weights": class_weights}
+        for name, option in {**options, "weights": weights}.items():
             require(option is None, name, rule, option)
-        samples, encoding = _in_memory(source, labels, encoding)
+        whole: tuple[Tensor, Tensor | None]
+        if isinstance(source, tuple):
+            whole = source
+        else:
+            gathered = gather_samples(source)
+            encoding = gathered.encoding if encoding is None else encoding
+            whole = gathered.inputs, None if labels == "predicted" else gathered.targets
         try:
-            read_network(unwrapped(model), samples[0].shape[1:])
+            read_network(unwrapped(model), whole[0].shape[1:])
         except UnreadableModelError as reason:
-            raise _refusal(reason, model, samples[0]) from None
-        attained, outputs = attack_criterion(
-            model, samples, rhos, criterion, cost, domain, clip=clip, steps=attack_steps, encoding=encoding
+            raise _refusal(reason, model, whole[0]) from None
+        attacked, outputs = attack_criterion(
+            model, whole, rhos, criterion, cost, domain, clip=clip, steps=attack_steps, encoding=encoding
         )
-        attained = replace(attained, epsilons=epsilons, labels=labels)
-        if attained.classes is None:
-            return attained
-        errors = certify(
-            model,
-            source,
-            rho=rhos,
-            epsilon=epsilon,
-            criterion=Logistic() if outputs == 1 else CrossEntropy(),
-            cost=cost,
-            domain=domain,
-            label_cost=label_cost,
-            labels=labels,
-            gammas=gammas,
-            local_radii=local_radii,
-            gamma_rounds=0,
-            attack_steps=attack_steps,
-            encoding=encoding,
-            progress=progress,
-        )
-        return replace(
-            attained,
-            proven_error_cost=errors.proven_error_cost,
-            attained_error_cost=errors.attained_error_cost,
-            assumptions=errors.assumptions,
-            differing_predictions=errors.differing_predictions,
-        )
+        attacked = replace(attacked, epsilons=epsilons, labels=labels)
+        if attacked.classes is None:
+            return attacked
+        # Errors do not depend on the criterion.
+        criterion, clip, cache, gamma_rounds = Logistic() if outputs == 1 else CrossEntropy(), None, None, 0
 
     def ask(part: DataLike) -> Problem:
         nonlocal criterion, encoding
@@ -229,7 +233,7 @@ def certify(
             encoding = part.encoding
         if isinstance(part, Samples) and labels == "predicted":
             part = (part.inputs, None)
-        if isinstance(criterion, InferredCriterion):  # of data that are read here for the first time
+        if isinstance(criterion, InferredCriterion):  # of data that are first read here
             criterion = inferred_criterion(part.targets if isinstance(part, Samples) else None)
         assert criterion is not None
         network = unwrapped(model)
@@ -243,30 +247,30 @@ def certify(
     with progress_bar(progress, "certifying") as report:
         portions = Portions.of(source, ask, predicted=labels == "predicted")
         problem = portions.question
-        if epsilons and problem.classes is None:
-            raise ArgumentError(
-                f"`epsilon` must be left out for a regression: it has no errors; got {epsilon}."
-            )
-        counts = None if class_weights is None else checked_class_weights(class_weights, problem.classes)
-        ends = (1.0, 1.0) if counts is None else (float(counts.min()), float(counts.max()))
-        ceiling = _ceiling(problem, confidence, clip, ends[1])
+        rule = "be left out for a regression: it has no errors"
+        require(not epsilons or problem.classes is not None, "epsilon", rule, epsilon)
+        by_class = None if class_weights is None else checked_class_weights(class_weights, problem.classes)
+        ends = (1.0, 1.0) if by_class is None else (float(by_class.min()), float(by_class.max()))
+        ceiling = clip
+        if confidence is not None and clip is None:
+            rule = "be given for a regression with `confidence`: a squared error has no bound"
+            require(problem.classes is not None, "clip", rule, None)
+            ceiling = 2 * math.log(problem.classes or 1) * ends[1]
         grid_gammas = default_gammas(problem, rhos, clip, ends)
         if gammas is not None:
             grid_gammas = tuple(sorted(set(gammas), reverse=True))
         grid = make_grid(problem, rhos, [gamma / ends[1] for gamma in grid_gammas], local_radii)
-        engine = Engine(portions, grid, clip, attack_steps, weights, cache=cache, class_weights=counts)
-        work = Work(
-            total_work(
-                len(portions),
-                engine.labels,
-                0 if problem.claimed else len(grid.balls),
-                grid_gammas,
-                rhos,
-                gamma_rounds=gamma_rounds,
-                attacked=attack_steps > 0 and problem.classes is not None,
-            ),
-            report,
+        engine = Engine(portions, grid, clip, attack_steps, weights, cache=cache, class_weights=by_class)
+        total = total_work(
+            len(portions),
+            engine.labels,
+            0 if problem.claimed else len(grid.balls),
+            grid_gammas,
+            rhos,
+            gamma_rounds=gamma_rounds,
+            attacked=attack_steps > 0 and problem.classes is not None,
         )
+        work = Work(total, report)
         engine.progress = work.advance
         levels = engine.levels(grid_gammas)
         sample_values, attained_cost = engine.samples, None
@@ -279,25 +283,22 @@ def certify(
         population = None
         if confidence is not None:
             assert ceiling is not None
-            population = replace(
-                Population.of(
-                    levels,
-                    start,
-                    None if floor is None or attained_cost is None else (floor, attained_cost),
-                    confidence=confidence,
-                    clip=ceiling,
-                    inequality=inequality or "betting",
-                    rhos=budget_range(rhos),
-                    seed=seed,
-                ),
-                repeats=portions.repeats,
+            population = Population.of(
+                levels,
+                start,
+                None if floor is None or attained_cost is None else (floor, attained_cost),
+                confidence=confidence,
+                clip=ceiling,
+                inequality=inequality or "betting",
+                rhos=budget_range(rhos),
+                seed=seed,
             )
+            population = replace(population, repeats=portions.repeats)
         levels = refine_gammas(engine, levels, rhos, gamma_rounds)
         finish = sample_values.loss if clip is None else sample_values.loss.clamp_max(clip)
         certificate = Certificate(
             rhos=rhos,
             aggregates=tuple(DualAggregate.of(level, weights) for level in levels),
-            attacks=(),
             clean_loss=(mean_down(start, weights), mean_up(finish, weights)),
             proven_error_cost=floor,
             # With γ that were added after seeing the sample: for it alone, never for the population.
@@ -310,22 +311,24 @@ def certify(
             unit_cost=problem.unit_cost,
             assumptions=problem.assumptions,
             clip=clip,
-            about={},
             epsilons=epsilons,
             dual_values=tuple(levels),
             weights=weights,
-            class_weights=None if counts is None else tuple(counts.tolist()),
+            class_weights=None if by_class is None else tuple(by_class.tolist()),
             differing_predictions=engine.differing_predictions,
             labels=labels,
             source=engine,
         )
         if attack_steps > 0:
-            certificate = _attacked(engine, certificate)
+            certificate = _with_attacks(engine, certificate)
         certificate.curve()  # which raises where a bracket contradicts itself
         certificate.accuracies()
         problem.original_model.release()
         work.finish()
-        return certificate
+        if attacked is None:
+            return certificate
+        names = ("proven_error_cost", "attained_error_cost", "assumptions", "differing_predictions")
+        return replace(attacked, **{name: getattr(certificate, name) for name in names})
 
 
 def _checked_budgets(
@@ -377,26 +380,7 @@ def _read_estimator(
     return reading.network, samples, reading.criterion if criterion is None else criterion
 
 
-def _in_memory(
-    source: Readable, labels: str, encoding: RowEncoding | None
-) -> tuple[tuple[Tensor, Tensor | None], RowEncoding | None]:
-    """Read all inputs and targets, these None for predicted labels, and their encoding."""
-    if isinstance(source, tuple):
-        return source, encoding
-    whole = gather_samples(source)
-    encoding = whole.encoding if encoding is None else encoding
-    return (whole.inputs, None if labels == "predicted" else whole.targets), encoding
-
-
-def _sample_weights(data: object, epsilon: float | Sequence[float] | None) -> Tensor | None:
-    """(n,) weights of the samples, with a mean of 1; None if they have none."""
-    if not isinstance(data, Samples) or data.weights is None:
-        return None
-    require(epsilon is None, "epsilon", "be left out for a sample with weights", epsilon)
-    return checked_weights(data.weights, len(data)).cpu()
-
-
-def _attacked(engine: Engine, certificate: Certificate) -> Certificate:
+def _with_attacks(engine: Engine, certificate: Certificate) -> Certificate:
     """With attacks within cost ρ of every sample, from the widest bracket on, until one brings nothing.
 
     Where the inner problem is concave they cannot: a ball around every sample is part of the ball around all.
@@ -422,12 +406,129 @@ def _attacked(engine: Engine, certificate: Certificate) -> Certificate:
     return certificate
 
 
-def _ceiling(problem: Problem, confidence: float | None, clip: float | None, weight: float) -> float | None:
-    """B of the population statement, for losses that count by at most a weight."""
-    if confidence is None or clip is not None:
-        return clip
-    if problem.classes is None:
-        raise ArgumentError(
-            "`clip` must be given for a regression with `confidence`: a squared error has no bound; got None."
+def criterion_name(criterion: Criterion) -> str:
+    """Return the name of a criterion's class, or of a function."""
+    return getattr(criterion, "__name__", type(criterion).__name__)
+
+
+def attack_criterion(
+    model: nn.Module,
+    data: tuple[Tensor, Tensor | None],
+    rhos: Sequence[float],
+    criterion: Criterion,
+    cost: Cost,
+    domain: Domain,
+    *,
+    clip: float | None,
+    steps: int,
+    encoding: RowEncoding | None = None,
+) -> tuple[Certificate, int]:
+    """Attack a model within each ρ of the data, to bound its worst loss from below.
+
+    Attacks climb a copy of the model in float64; the losses that count are those of the model itself.
+
+    Args:
+        data: inputs (n, …) and n targets; None for the model's predictions.
+        encoding: of the rows of a table, of which numbers alone then move, and stay those of a row.
+
+    Returns: a certificate without upper bounds and without errors, and the number of the model's outputs.
+    """
+    inputs, targets = gather(data)
+    if encoding is not None and not encoding.plain:
+        movable = masked_to(cost, encoding.movable())
+        steps, cost = (0, cost) if movable is None else (steps, movable)
+    network, dtype = _in_double(unwrapped(model), inputs[:1])
+    loss, origin = ModelLoss(network, criterion), inputs.to(dtype)
+    if targets is not None and isinstance(criterion, BinaryCrossEntropy):
+        targets = check_targets(targets.flatten(), len(inputs), 2)
+    outputs = model_outputs(model, origin)
+    labelled = targets is None or is_labelled(criterion, targets)
+    labelled = labelled and not isinstance(criterion, MeanSquaredError)
+    if targets is None and not labelled:
+        raise UnsupportedError("A regression has no predicted labels to certify: give `data` with targets.")
+    targets = predicted(outputs) if targets is None else targets
+
+    def losses(points: Tensor) -> Tensor:
+        values = evaluate_loss(criterion, model_outputs(model, points), targets).double()
+        return values if clip is None else values.clamp_max(clip)
+
+    start = losses(origin)
+    try:
+        GradientAttack(_PROBE, 2.0, 1)(loss, origin[:1], targets[:1])
+        differentiable = True
+    except LossError:
+        differentiable = False
+    attacks = []
+    for rho in sorted({rho for rho in rhos if rho > 0}) if differentiable and steps > 0 else []:
+        parts = zip(origin.split(BATCH), targets.split(BATCH), strict=True)
+        points = torch.cat([_attacked(loss, *part, rho, cost, domain, steps) for part in parts])
+        if encoding is not None:
+            points = settle_rows(encoding, points, origin, domain)
+        values, costs = losses(points), up(cost.value(points.double(), inputs), MANY)
+        better = (values > start) & (costs <= rho)
+        mean_cost = float(up(torch.where(better, costs, 0.0).mean(), MANY))
+        attacks.append(
+            AttackAggregate(rho, min(mean_cost, rho), _mean_down(torch.where(better, values, start)))
         )
-    return 2 * math.log(problem.classes) * weight
+    reason = f"Nothing is known of the curvature of {criterion_name(criterion)}: its loss has no upper bound."
+    if labelled:
+        reason += " The error rate does not depend on it."
+    if not differentiable:
+        reason += (
+            " It has no gradients either, so no attack was run: the lower bound is the loss on the unmoved "
+            "data."
+        )
+    width = outputs.flatten(1).shape[1]
+    certificate = Certificate(
+        rhos=tuple(rhos),
+        aggregates=(),
+        attacks=tuple(attacks),
+        clean_loss=(_mean_down(start), math.inf),
+        samples=len(inputs),
+        classes=max(2, width) if labelled else None,
+        unit_cost=cost.growth / 2,
+        clip=clip,
+        no_proof=reason,
+    )
+    return certificate, width
+
+
+def _in_double(model: nn.Module, example: Tensor) -> tuple[nn.Module, torch.dtype]:
+    """A copy of the model in float64 on the CPU, in eval mode; the model itself if that does not run."""
+    try:
+        copied = copy.deepcopy(model).cpu().double().eval()
+        with torch.no_grad():
+            copied(example.clone())
+        return copied, torch.float64
+    except Exception:  # anything that a model of the user's may raise
+        dtype = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
+        return model, dtype
+
+
+def model_outputs(model: nn.Module, inputs: Tensor) -> Tensor:
+    """The model's outputs in its own precision, in eval mode."""
+    own = next((each for each in model.parameters() if each.is_floating_point()), inputs)
+    with torch.no_grad(), eval_mode(model):
+        outputs = [require_tensor(model(part.to(own, copy=True))) for part in inputs.split(BATCH)]
+    return torch.cat(outputs).cpu().double()
+
+
+def _attacked(
+    loss: ModelLoss, origin: Tensor, targets: Tensor, rho: float, cost: Cost, domain: Domain, steps: int
+) -> Tensor:
+    """Run PGD in an L2 ball that holds the ball c ≤ ρ, and go back along the line until c ≤ ρ."""
+    ball = cost.attack_ball(domain)
+    scaled = ball.scale is not None
+    radius = math.sqrt(2 * rho / cost.growth) / (1.0 if scaled else ball.floor)
+
+    def pinned_loss(points: Tensor, labels: Tensor) -> Tensor:
+        return loss(cost.restore_frozen(points, origin), labels)
+
+    attack = GradientAttack(radius, 2.0 if scaled else ball.p, steps, domain=domain)
+    points = attack(pinned_loss, domain.project(origin), targets)
+    return into_ball(cost, domain, points, origin, rho, 4 * MANY)
+
+
+def _mean_down(losses: Tensor) -> float:
+    mean = float(losses.mean())
+    return mean - MANY * abs(mean) if mean < 0 else down(mean, MANY)

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 from certus.certificates.dual_values import DualValues
-from certus.certificates.proven.duality_gap import Rule
 from certus.errors import contradiction
-from certus.rounding import SOME
+from certus.kernel.rounding import SOME
+from certus.kernel.rules import Rule
 
 if TYPE_CHECKING:
     from certus.certificates.certificate import AccuracyBracket, Bracket, Certificate
@@ -89,59 +89,54 @@ def _check_errors(certificate: Certificate) -> None:
 
 def check_bracket(certificate: Certificate, bracket: Bracket) -> None:
     """Raise where an attained side exceeds a proven one, of the sample or of the population."""
-    one, assumed = bracket, certificate.assumptions
-    sides = (
-        ("worst loss", one.loss_low, one.loss_high, _rules(one.rules)),
-        ("worst error rate", one.error_low, one.error_high, ("certified radii",)),
+    one, rules, people = bracket, _rules(bracket.rules), certificate.population
+    at = f"at rho = {one.rho:.6g} the"
+    _compare(certificate, f"{at} worst loss", one.loss_low, one.loss_high, rules)
+    _compare(certificate, f"{at} worst error rate", one.error_low, one.error_high, ("certified radii",))
+    if people is None:
+        return
+    rest = (
+        f", with confidence {people.confidence:g}: the confidence failed, or the samples were not drawn "
+        "independently, in an order that means nothing"
     )
-    for name, low, high, grounds in sides:
-        if low is not None and high is not None and not low <= high:
-            raise contradiction(
-                f"at rho = {one.rho:.6g} the {name} is at least {low!r} and at most {high!r}",
-                grounds,
-                assumed,
-            )
-    people = (
-        ("worst loss", one.population_loss_low, one.population_loss),
-        ("worst error rate", one.population_error_low, one.population_error),
-    )
-    for name, low, high in people:
-        if low is not None and high is not None and not low <= high:
-            assert certificate.population is not None
-            raise contradiction(
-                f"at rho = {one.rho:.6g} the population's {name} is at least {low!r} and at most {high!r}, "
-                f"with confidence {certificate.population.confidence:g}: the confidence failed, or the "
-                "samples were not drawn independently, in an order that means nothing",
-                (f"the inequality {certificate.population.inequality}", *_rules(one.rules)),
-                assumed,
-            )
+    rules = (f"the inequality {people.inequality}", *rules)
+    at = f"{at} population's"
+    loss, error = one.population_loss, one.population_error
+    _compare(certificate, f"{at} worst loss", one.population_loss_low, loss, rules, rest)
+    _compare(certificate, f"{at} worst error rate", one.population_error_low, error, rules, rest)
+
+
+def _compare(
+    certificate: Certificate,
+    name: str,
+    low: float | None,
+    high: float | None,
+    grounds: tuple[str, ...],
+    rest: str = "",
+) -> None:
+    if low is not None and high is not None and not low <= high:
+        text = f"{name} is at least {low!r} and at most {high!r}{rest}"
+        raise contradiction(text, grounds, certificate.assumptions)
 
 
 def check_accuracy(certificate: Certificate, accuracy: AccuracyBracket) -> None:
     """Raise where more samples are certified than attacks left, in the sample or in the population."""
     one, people = accuracy, certificate.population
-    if not one.certified <= one.attacked:
-        raise contradiction(
-            f"within epsilon = {one.epsilon:.6g} a share of at most {one.attacked!r} was left by attacks, "
-            f"and at least {one.certified!r} is certified",
-            ("certified radii",),
-            certificate.assumptions,
-        )
+    at = f"within epsilon = {one.epsilon:.6g} the"
+    _compare(certificate, f"{at} accuracy", one.certified, one.attacked, ("certified radii",))
     if people is None:
         return
+    rest = (
+        f", with confidence {people.confidence:g}: the confidence failed, or the samples were not drawn "
+        "independently"
+    )
     pairs = (
         ("DKW", one.population_certified, one.population_attacked),
         ("Clopper and Pearson", one.fixed_certified, one.fixed_attacked),
     )
     for name, low, high in pairs:
-        if low is not None and high is not None and not low <= high:
-            raise contradiction(
-                f"within epsilon = {one.epsilon:.6g} the population's accuracy is at most {high!r} and at "
-                f"least {low!r}, with confidence {people.confidence:g}: the confidence failed, or the "
-                "samples were not drawn independently",
-                (f"certified radii, and {name}",),
-                certificate.assumptions,
-            )
+        grounds = (f"certified radii, and {name}",)
+        _compare(certificate, f"{at} population's accuracy", low, high, grounds, rest)
 
 
 def check_observed(certificate: Certificate, rho: float, loss: float, error: float | None, name: str) -> None:

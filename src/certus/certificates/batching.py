@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, RandomSampler, WeightedRandomSampler
 
-from certus.certificates.proven.problem import BATCH, Problem
+from certus.certificates.problem import BATCH, Problem
 from certus.data import (
     DataLike,
     Samples,
@@ -165,11 +165,7 @@ class Portions:
 
     @staticmethod
     def of(source: Readable, ask: Callable[[DataLike], Problem], *, predicted: bool = False) -> Portions:
-        """Count and check all samples.
-
-        Args:
-            ask: makes the problem about the first portion.
-        """
+        """Count and check all samples; ``ask`` constructs the problem from the first portion."""
         question, count, digests = None, 0, []
         keys: set[int] = set()
         for part in _portions(source):
@@ -182,7 +178,7 @@ class Portions:
             question = about if question is None else question
             count += len(about)
             keys |= row_keys(about.inputs, about.targets)
-            if not _in_memory(source):
+            if isinstance(source, SampleStream):
                 digests.append(_digest(about))
         if question is None:
             raise ArgumentError("`data` must hold at least one batch; got none.")
@@ -192,13 +188,13 @@ class Portions:
         return self.count
 
     def __iter__(self) -> Iterator[Problem]:
-        number = -1
-        for number, part in enumerate(_portions(self.source)):
+        digests = iter(self.digests)
+        for part in _portions(self.source):
             about = self.question.about(_labelled(part, self.predicted))
-            if not _in_memory(self.source) and self.digests[number : number + 1] != [_digest(about)]:
+            if isinstance(self.source, SampleStream) and next(digests, None) != _digest(about):
                 raise _changed()
             yield about
-        if not _in_memory(self.source) and number + 1 != len(self.digests):
+        if next(digests, None) is not None:
             raise _changed()
 
 
@@ -213,10 +209,6 @@ def _changed() -> ArgumentError:
         "several times; got others. Give it without shuffling by a generator of its own and without random "
         "transforms that torch's seed does not repeat, or as tensors."
     )
-
-
-def _in_memory(source: Readable) -> bool:
-    return isinstance(source, Samples | tuple)
 
 
 def _portions(source: Readable) -> Iterator[DataLike]:

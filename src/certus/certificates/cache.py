@@ -32,7 +32,7 @@ from torch import Tensor
 
 import certus
 from certus.certificates.dual_values import PER_SAMPLE, DualValues
-from certus.certificates.proven.duality_gap import Rule
+from certus.kernel.rules import Rule
 from certus.storage.files import RunError, code_digest
 from certus.storage.tensors import load_tensors, save_tensors
 from certus.storage.write import WriteError, remove_stale_temporaries
@@ -46,25 +46,21 @@ def differences(first: Any, second: Any, path: str = "") -> list[str]:
     >>> differences({"rho": [1.0, 1e-6]}, {"rho": [1.0 + 1e-12, 1.1e-6]})
     ['rho[1]: 1e-06, now 1.1e-06']
     """
+    missing: list[str] = []
     if isinstance(first, dict) and isinstance(second, dict):
         missing = [
             f"{path}.{name}".removeprefix(".") + f": {'gone' if name in first else 'new'}"
             for name in sorted(first.keys() ^ second.keys())
         ]
-        return missing + [
-            difference
-            for name in sorted(first.keys() & second.keys())
-            for difference in differences(first[name], second[name], f"{path}.{name}")
-        ]
-    if isinstance(first, list) and isinstance(second, list):
-        if len(first) != len(second):
-            return [f"{path.removeprefix('.')}: {len(first)} entries, now {len(second)}"]
-        return [
-            difference
-            for index, (a, b) in enumerate(zip(first, second, strict=True))
-            for difference in differences(a, b, f"{path}[{index}]")
-        ]
-    return [] if _same(first, second) else [f"{path.removeprefix('.')}: {first}, now {second}"]
+        names = sorted(first.keys() & second.keys())
+        pairs = [(f"{path}.{name}", first[name], second[name]) for name in names]
+    elif isinstance(first, list) and isinstance(second, list) and len(first) == len(second):
+        pairs = [(f"{path}[{index}]", *pair) for index, pair in enumerate(zip(first, second, strict=True))]
+    elif isinstance(first, list) and isinstance(second, list):
+        return [f"{path.removeprefix('.')}: {len(first)} entries, now {len(second)}"]
+    else:
+        return [] if _same(first, second) else [f"{path.removeprefix('.')}: {first}, now {second}"]
+    return missing + [difference for place, a, b in pairs for difference in differences(a, b, place)]
 
 
 def _same(first: Any, second: Any) -> bool:
@@ -78,17 +74,16 @@ def _same(first: Any, second: Any) -> bool:
 def table_differences(first: str, second: str) -> list[str]:
     """The same for two tables of samples."""
 
+    def number(cell: str) -> object:
+        try:
+            return float(cell)
+        except ValueError:
+            return cell
+
     def rows(text: str) -> list[list[object]]:
-        return [[_number(cell) for cell in row] for row in csv.reader(io.StringIO(text))]
+        return [[number(cell) for cell in row] for row in csv.reader(io.StringIO(text))]
 
     return differences(rows(first), rows(second), "samples.csv")
-
-
-def _number(cell: str) -> object:
-    try:
-        return float(cell)
-    except ValueError:
-        return cell
 
 
 SPOT_CHECKED = 8  # samples that are computed again
@@ -141,10 +136,7 @@ def cached_disagreement(level: DualValues, index: Tensor, again: DualValues) -> 
 
 
 _ATTEMPTS = 5
-
-
-def _ignore(text: str) -> None:
-    """Ignore a message."""
+_OTHER = "it belongs to another problem, or to another version of the bounds"
 
 
 @dataclass(frozen=True)
@@ -159,7 +151,7 @@ class TensorCache:
 
     folder: Path
     question: object
-    remark: Callable[[str], None] = _ignore
+    remark: Callable[[str], None] = lambda sentence: None
 
     @property
     def count(self) -> int:
@@ -188,12 +180,11 @@ class TensorCache:
                 self.drop(name, words, str(reason).rstrip("."))
             return None
         if note != self._note(about):
-            self.drop(name, words, "it belongs to another problem, or to another version of the bounds")
+            self.drop(name, words, _OTHER)
             return None
         return tensors
 
     def write(self, name: str, tensors: dict[str, Tensor], about: dict[str, object]) -> None:
-        """Cache tensors under a name."""
         for attempt in range(_ATTEMPTS):
             self.folder.mkdir(parents=True, exist_ok=True)
             try:
@@ -231,12 +222,10 @@ class DualValueCache(TensorCache):
     def load(self, gamma: float, portion: int = 0) -> DualValues | None:
         """Return the cached dual values of this problem at γ; None if there are none that are valid."""
         tensors = self.read(_name(gamma, portion), _words(gamma), _about(gamma, portion))
-        if tensors is None:
+        if tensors is not None and tensors.keys() != set(PER_SAMPLE):
+            self.reject(gamma, portion, _OTHER)
             return None
-        if tensors.keys() != set(PER_SAMPLE):
-            self.reject(gamma, portion, "it belongs to another problem, or to another version of the bounds")
-            return None
-        return DualValues(gamma, **tensors)
+        return None if tensors is None else DualValues(gamma, **tensors)
 
     def reject(self, gamma: float, portion: int, reason: str) -> None:
         """Remove dual values that cannot be used, and report why."""

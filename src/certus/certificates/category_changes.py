@@ -9,6 +9,7 @@ alone: the upper one is proven, and the lower one is attained by a table that ca
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from fractions import Fraction
 
 import torch
@@ -17,10 +18,12 @@ from torch import Tensor
 from certus.certificates.certificate import Bracket
 from certus.certificates.error_costs import possibly_wrong, surely_wrong
 from certus.certificates.lower_bounds import loss_lower_bound
-from certus.certificates.proven.float_error import rounding_at
-from certus.certificates.proven.problem import Problem
+from certus.certificates.problem import Problem
+from certus.kernel.problem import rounding_at
+from certus.kernel.rounding import SOME, mean_down, mean_up
 from certus.losses import evaluate_loss
-from certus.rounding import SOME, mean_down, mean_up
+
+_Judge = Callable[[Problem, Tensor, Tensor], Tensor]
 
 
 def bracket_category_changes(
@@ -30,22 +33,18 @@ def bracket_category_changes(
 
     Args:
         places: of the category among the inputs.
-        changed: how many rows may change it; a part of a row is a part of its mass.
-        rho: what the bracket is told to be at.
+        changed: the number of rows that may change it; a part of a row is a part of its mass.
+        rho: of the bracket that is returned.
     """
+    variants = _with_each_value(problem.inputs, places)
     with torch.no_grad():
-        low = high = None
-        for rows in _with_each_value(problem.inputs, places):
-            heights = loss_lower_bound(problem, rows), _raised_loss(problem, rows)
-            low = heights[0] if low is None else torch.maximum(low, heights[0])
-            high = heights[1] if high is None else torch.maximum(high, heights[1])
-        assert low is not None
-        assert high is not None
+        low = torch.stack([loss_lower_bound(problem, rows) for rows in variants]).amax(0)
+        high = torch.stack([_raised_loss(problem, rows) for rows in variants]).amax(0)
         start, finish = loss_lower_bound(problem, problem.inputs), _raised_loss(problem, problem.inputs)
         error_low = error_high = None
         if problem.classes is not None:
-            error_low = _outward(_errors(problem, places, changed, surely=True), -math.inf)
-            error_high = _outward(_errors(problem, places, changed, surely=False), math.inf)
+            error_low = _outward(_errors(problem, variants, changed, surely_wrong), -math.inf)
+            error_high = _outward(_errors(problem, variants, changed, possibly_wrong), math.inf)
     loss_low = mean_down(start) + _largest((low - start).clamp_min(0), changed) * (1 - SOME) - SOME
     loss_high = mean_up(finish) + _largest((high - finish).clamp_min(0), changed) * (1 + SOME) + SOME
     loss_low = max(loss_low, mean_down(start))
@@ -76,16 +75,13 @@ def _with_each_value(inputs: Tensor, places: tuple[int, ...]) -> list[Tensor]:
 def _raised_loss(problem: Problem, points: Tensor) -> Tensor:
     """(n,) ℓ at some points, rounded up."""
     losses = evaluate_loss(problem.loss, points, problem.targets)
-    return losses + problem.slack(losses, rounding_at(problem.analysis, points))
+    return losses + problem.kernel.slack(losses, rounding_at(problem.graph, points))
 
 
-def _errors(problem: Problem, places: tuple[int, ...], changed: float, *, surely: bool) -> Fraction:
+def _errors(problem: Problem, variants: list[Tensor], changed: float, wrong: _Judge) -> Fraction:
     """The share of errors: those that rounding cannot explain, or all that it cannot exclude."""
-    judge = surely_wrong if surely else possibly_wrong
-    now = judge(problem, problem.inputs, problem.targets)
-    some = torch.stack(
-        [judge(problem, rows, problem.targets) for rows in _with_each_value(problem.inputs, places)]
-    ).any(0)
+    now = wrong(problem, problem.inputs, problem.targets)
+    some = torch.stack([wrong(problem, rows, problem.targets) for rows in variants]).any(0)
     turned = min(Fraction(changed), Fraction(int((some & ~now).sum())))
     return (int(now.sum()) + turned) / len(problem)
 

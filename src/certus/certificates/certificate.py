@@ -22,35 +22,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
 from certus._render import Renderable
-from certus.certificates.aggregate import (
-    AttackAggregate,
-    AttainedDistribution,
-    DualAggregate,
-    SampleMover,
-    Unmoved,
-)
 from certus.certificates.alarm import check_accuracy, check_bracket, check_certificate
-from certus.certificates.dual_values import DualValues
+from certus.certificates.confidence import clopper_pearson
+from certus.certificates.dual_values import AttackAggregate, DualAggregate, DualValues
+from certus.certificates.error_costs import proven_error_rate, worst_error
 from certus.certificates.population import Population
-from certus.certificates.proven.concentration import clopper_pearson
-from certus.certificates.proven.knapsack import worst_error
 from certus.data import Samples
 from certus.errors import ArgumentError, UnsupportedError, require_number
 from certus.evidence import Evidence
-from certus.rounding import SOME, down, slack, up
+from certus.kernel.rounding import SOME, down, slack, up
 from certus.storage.write import write_json
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True)
@@ -74,45 +64,30 @@ class AccuracyBracket:
     fixed_attacked: float | None = None
 
 
-def accuracy_bracket(certificate: Certificate, epsilon: float) -> AccuracyBracket:
-    """All of it at one ε; raises ``ContradictionError`` where an attained side is below a proven one."""
-    distance, count = require_number("epsilon", epsilon, zero=True), certificate.samples
-    price = distance**2 * certificate.unit_cost
-    if certificate.attained_error_cost is None:
-        raise UnsupportedError("A regression has no certified accuracy: without classes there are no errors.")
-    # Without a proof nothing is certified.
-    certified = 0 if certificate.proven_error_cost is None else _beyond(certificate.proven_error_cost, price)
-    bracket = AccuracyBracket(
-        epsilon, certified / count, _unmoved(certificate.attained_error_cost, price) / count
-    )
-    people = certificate.population
-    if people is not None:
-        assert people.error_margin is not None
-        assert people.error_margin_low is not None
-        assert people.attained_error_cost is not None
-        # Only searches that were fixed beforehand count.
-        left, failure = _unmoved(people.attained_error_cost, price), (1 - people.confidence) / 2
-        bracket = AccuracyBracket(
-            epsilon,
-            bracket.certified,
-            bracket.attacked,
-            max(0.0, certified / count - up(people.error_margin, SOME) - slack(count)),
-            min(1.0, left / count + up(people.error_margin_low, SOME) + slack(count)),
-            clopper_pearson(certified, count, failure),
-            1 - clopper_pearson(count - left, count, failure),
-        )
-    check_accuracy(certificate, bracket)
-    return bracket
+class SampleMover(Protocol):
+    """The source of a certificate, which has the samples and can move them again."""
+
+    def transported(self, gamma: float | None) -> Samples: ...
+
+    def attacked(self, rho: float) -> Samples: ...
+
+    def nearest_errors(self, rhos: Sequence[float]) -> tuple[Tensor, Samples]: ...
+
+    def evaluate(self, data: Samples) -> tuple[float, float | None]: ...
 
 
-def _beyond(floor: Tensor, price: float) -> int:
-    """How many cost more than this, whatever was rounded."""
-    return int((floor > up(price, SOME)).sum())
+class AttainedDistribution(NamedTuple):
+    """The samples moved to T̂_γ, or by an attack within ρ of each; or as they are.
 
+    Attributes:
+        mean_cost: rounded up; loss: its mean, rounded down; origin: how it was found, in words.
+    """
 
-def _unmoved(attained_cost: Tensor, price: float) -> int:
-    """How many were not found to be misled at this cost."""
-    return int((~(attained_cost <= down(price, SOME))).sum())
+    mean_cost: float
+    loss: float
+    origin: str
+    gamma: float | None = None
+    attacked: float | None = None
 
 
 _NO_LINE = DualAggregate(math.nan, math.inf, 0.0, 0.0, {})
@@ -164,8 +139,8 @@ class Certificate(Renderable):
 
     Attributes:
         rhos, epsilons: the ρ and the ε asked for.
-        lines: all γ that were looked at, from the largest on; pushes: attacks in balls.
-        start: mean loss of the sample as it is, rounded down, and rounded up.
+        aggregates: means at each γ, from the largest on; attacks: in balls.
+        clean_loss: mean loss of the sample as it is, rounded down, and rounded up.
         proven_error_cost, attained_error_cost: (n,) bounds on the least cost of an error per sample: proven
             from below, and the cost of an error that was found; None for a regression.
         samples: n; classes: number of labels; unit_cost: g, with c ≥ g‖x − x₀‖².
@@ -173,29 +148,29 @@ class Certificate(Renderable):
         clip: B, if it is min(ℓ, B) that is bounded on the sample too.
         about: settings and digests, as JSON.
         no_proof: why nothing is proven of the model; then there are attained sides only, and bounds are ∞.
-        levels: φ̄_γ and T̂_γ sample by sample; empty if read from a file.
+        dual_values: φ̄_γ and T̂_γ sample by sample; empty if read from a file.
         weights: (n,) with a mean of 1, of samples that count differently; None if all are alike.
         labels: "given", or "predicted" where the targets are the model's own predictions: an error is then a
             prediction that changes.
         class_weights: by which losses count, class by class; None if alike. Error rates count all alike.
-        differing: how many of the samples the model as it was handed in, in its own precision, predicts
-            otherwise than the certified network in float64.
+        differing_predictions: the number of samples that the model, in its own precision, predicts otherwise
+            than the certified network in float64.
         source: moves the points, for ``worst_case_data``; None if read from a file.
     """
 
     rhos: tuple[float, ...]
     aggregates: tuple[DualAggregate, ...]
-    attacks: tuple[AttackAggregate, ...]
     clean_loss: tuple[float, float]
-    proven_error_cost: Tensor | None
-    attained_error_cost: Tensor | None
-    population: Population | None
     samples: int
     classes: int | None
     unit_cost: float
-    assumptions: tuple[str, ...]
-    clip: float | None
-    about: dict[str, Any]
+    attacks: tuple[AttackAggregate, ...] = ()
+    proven_error_cost: Tensor | None = None
+    attained_error_cost: Tensor | None = None
+    population: Population | None = None
+    assumptions: tuple[str, ...] = ()
+    clip: float | None = None
+    about: dict[str, Any] = field(default_factory=dict)
     no_proof: str | None = None
     epsilons: tuple[float, ...] = ()
     dual_values: tuple[DualValues, ...] = ()
@@ -220,7 +195,7 @@ class Certificate(Renderable):
         return Evidence.resting_on(self.assumptions) if self.no_proof is None else Evidence.ATTAINED
 
     def save(self, path: str | Path) -> None:
-        """Write it as JSON for ``load``: everything but the levels and the data."""
+        """Write it as JSON for ``load``: everything but the dual values and the data."""
         from certus.certificates.files import as_json  # which is about certificates
 
         write_json(Path(path), as_json(self))
@@ -235,7 +210,17 @@ class Certificate(Renderable):
     @cached_property
     def attained(self) -> tuple[AttainedDistribution, ...]:
         """All distributions that were found."""
-        return (Unmoved(self.clean_loss[0]), *self.aggregates, *self.attacks)
+        return (
+            AttainedDistribution(0.0, self.clean_loss[0], "the sample itself"),
+            *(
+                AttainedDistribution(line.rho_hat, line.loss, f"T at gamma = {line.gamma:.6g}", line.gamma)
+                for line in self.aggregates
+            ),
+            *(
+                AttainedDistribution(each.transport_cost, each.loss, "an attack in balls", attacked=each.rho)
+                for each in self.attacks
+            ),
+        )
 
     def bound(self, rho: float) -> float:
         """The proven upper bound on the worst mean loss within ρ of the sample."""
@@ -254,10 +239,7 @@ class Certificate(Renderable):
         """The proven upper bound on the worst error rate within ρ of the sample."""
         if self.proven_error_cost is None:
             return None
-        return min(
-            1.0,
-            worst_error(self.proven_error_cost, [checked_rho(rho)], self.weights)[0] + slack(self.samples),
-        )
+        return proven_error_rate(self.proven_error_cost, checked_rho(rho), self.weights)
 
     def error_lower(self, rho: float) -> float | None:
         """The largest error rate attained by a distribution within ρ of the sample that was found."""
@@ -304,8 +286,40 @@ class Certificate(Renderable):
         return self.accuracy_bracket(epsilon).attacked
 
     def accuracy_bracket(self, epsilon: float) -> AccuracyBracket:
-        """Both, and what they say of the population; refused for a regression."""
-        return accuracy_bracket(self, epsilon)
+        """Both, and what they say of the population; refused for a regression.
+
+        Raises ``ContradictionError`` where an attained side is below a proven one.
+        """
+        price = require_number("epsilon", epsilon, zero=True) ** 2 * self.unit_cost
+        if self.attained_error_cost is None:
+            raise UnsupportedError(
+                "A regression has no certified accuracy: without classes there are no errors."
+            )
+        count, people = self.samples, self.population
+        nearest, farthest = up(price, SOME), down(price, SOME)
+        # Without a proof nothing is certified.
+        floor = self.proven_error_cost
+        certified = 0 if floor is None else int((floor > nearest).sum())
+        left = int((~(self.attained_error_cost <= farthest)).sum())
+        bracket = AccuracyBracket(epsilon, certified / count, left / count)
+        if people is not None:
+            assert people.error_margin is not None
+            assert people.error_margin_low is not None
+            assert people.attained_error_cost is not None
+            # Only searches that were fixed beforehand count.
+            left = int((~(people.attained_error_cost <= farthest)).sum())
+            failure = (1 - people.confidence) / 2
+            low = certified / count - up(people.error_margin, SOME) - slack(count)
+            high = left / count + up(people.error_margin_low, SOME) + slack(count)
+            bracket = replace(
+                bracket,
+                population_certified=max(0.0, low),
+                population_attacked=min(1.0, high),
+                fixed_certified=clopper_pearson(certified, count, failure),
+                fixed_attacked=1 - clopper_pearson(count - left, count, failure),
+            )
+        check_accuracy(self, bracket)
+        return bracket
 
     def accuracies(self, epsilons: Sequence[float] | None = None) -> list[AccuracyBracket]:
         """The same at several ε; at those asked for by default."""
@@ -331,22 +345,19 @@ class Certificate(Renderable):
         source = self._points_source()
         moved, weights = [], []
         for part, share in self._mixture(checked_rho(rho))[1]:
-            split = part.points(source)
-            moved.append(split)
-            each = torch.ones(len(split), dtype=torch.float64) if self.weights is None else self.weights
-            weights.append(each * (share / len(split)))
-        together = Samples(
-            torch.cat([part.inputs for part in moved]), torch.cat([part.targets for part in moved])
-        )
-        return together, torch.cat(weights)
+            within = part.attacked
+            points = source.transported(part.gamma) if within is None else source.attacked(within)
+            moved.append(points)
+            each = torch.ones(len(points), dtype=torch.float64) if self.weights is None else self.weights
+            weights.append(each * (share / len(points)))
+        return Samples.concatenate(moved), torch.cat(weights)
 
     def worst_error_data(self, rho: float) -> tuple[Samples, Tensor]:
         """The same for the error rate: the samples that are cheapest to turn into errors are moved, the last
         of them in part; of error rate ``error_lower(rho)``. For labels without a price."""
         source = self._points_source()
         costs, errors = source.nearest_errors([push.rho for push in self.attacks])
-        samples = source.transported(None)
-        shares = torch.zeros_like(costs)
+        samples, shares = source.transported(None), torch.zeros_like(costs)
         left = checked_rho(rho) * len(costs) * (1 - slack(len(costs)))
         weights = torch.ones_like(costs) if self.weights is None else self.weights
         for place in torch.argsort(costs).tolist():
@@ -354,13 +365,9 @@ class Certificate(Renderable):
             shares[place] = 0.0 if costs[place] == math.inf else 1.0 if price <= left else left / price
             left -= price * float(shares[place]) if costs[place] < math.inf else 0.0
         mass = weights / len(costs)
-        together = Samples(
-            torch.cat([errors.inputs, samples.inputs]), torch.cat([errors.targets, samples.targets])
-        )
-        return together, torch.cat([mass * shares, mass * (1 - shares)])
+        return Samples.concatenate([errors, samples]), torch.cat([mass * shares, mass * (1 - shares)])
 
     def _points_source(self) -> SampleMover:
-        """What moves the samples again."""
         if self.no_proof is not None:
             raise ArgumentError("A certificate without a proof keeps no points: attack the model instead.")
         if self.source is None:

@@ -1,26 +1,27 @@
-"""Dual values φ̄_γ of single samples at one γ, and the points that an ascent attains (eqn:inner-sup)."""
+"""Dual values φ̄_γ of single samples at one γ, points that an ascent attains (eqn:inner-sup), and means."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 
 import torch
 from torch import Tensor
 
-from certus._tensor import per_sample
-from certus.certificates.error_costs import attained_error_cost
+from certus.certificates.error_costs import nearest_on_line
 from certus.certificates.lower_bounds import (
     MovedPoints,
     loss_lower_bound,
     settle_rows,
     transport_rows,
+    unmoved,
 )
-from certus.certificates.proven.constants import Neighborhoods
-from certus.certificates.proven.duality_gap import Proposal, Rule, bounds_by_rule
-from certus.certificates.proven.problem import Problem, raised_cost
+from certus.certificates.problem import Problem
+from certus.certificates.proposals import softplus_roots
 from certus.costs import Cost
 from certus.inner import BarzilaiBorwein, Maximizer, Objective
+from certus.kernel.radial import Neighborhoods
+from certus.kernel.rounding import mean_down, mean_up
+from certus.kernel.rules import Proposal, Rule, bounds_by_rule
 
 DEFAULT_ASCENT = BarzilaiBorwein(tolerance=3e-5, max_gradients=16)
 
@@ -43,51 +44,83 @@ class DualValues:
     attained_error_cost: Tensor
 
     def __getitem__(self, index: slice) -> DualValues:
-        """The same of some samples."""
         return DualValues(self.gamma, **{name: getattr(self, name)[index] for name in PER_SAMPLE})
 
     @staticmethod
-    def blank(gamma: float, count: int) -> DualValues:
-        """Room for so many samples, to be filled portion by portion: many small tensors that stay would keep
-        the large ones between them from being given back."""
+    def empty(gamma: float, count: int) -> DualValues:
+        """Uninitialised values of ``count`` samples, to be filled batch by batch: many small tensors would
+        keep the large ones between them from being freed."""
         whole = {name: torch.empty(count, dtype=torch.float64) for name in PER_SAMPLE}
         return DualValues(gamma, **whole | {"rule": torch.empty(count, dtype=torch.int64)})
 
-    def fill(self, index: slice, part: DualValues) -> None:
-        """Take over what is known of some samples."""
+    def fill(self, index: slice | Tensor, part: DualValues) -> None:
+        """Set the values of some samples."""
         for name in PER_SAMPLE:
             getattr(self, name)[index] = getattr(part, name)
-
-    @staticmethod
-    def joined(parts: Sequence[DualValues]) -> DualValues:
-        """That of all samples, from the levels of portions of them at one γ."""
-        whole = {name: torch.cat([getattr(part, name) for part in parts]) for name in PER_SAMPLE}
-        return DualValues(parts[0].gamma, **whole)
 
 
 PER_SAMPLE = tuple(one.name for one in fields(DualValues) if one.name != "gamma")
 
 
-def solve_gamma(
-    around: Neighborhoods, gamma: float, ascent: Maximizer = DEFAULT_ASCENT
-) -> tuple[DualValues, Tensor]:
+@dataclass(frozen=True)
+class DualAggregate:
+    """Means at one γ, for all ρ: the worst case is at most γρ + ``bound``, and at ρ̂ at least ``loss``.
+
+    Attributes:
+        bound: E φ̄_γ; rules: shares of the samples by the rule that proves their part.
+        rho_hat, loss: E c(T̂_γ), rounded up, and E ℓ(T̂_γ), rounded down (eqn:tol-n).
+    """
+
+    gamma: float
+    bound: float
+    rho_hat: float
+    loss: float
+    rules: dict[str, float]
+
+    @staticmethod
+    def of(level: DualValues, weights: Tensor | None = None) -> DualAggregate:
+        counts = torch.bincount(level.rule.long(), minlength=len(Rule)) / len(level.rule)
+        return DualAggregate(
+            level.gamma,
+            mean_up(level.bound, weights),
+            mean_up(level.transport_cost, weights),
+            mean_down(level.loss, weights),
+            {rule.name.lower(): round(float(counts[rule]), 6) for rule in Rule if counts[rule] > 0},
+        )
+
+
+@dataclass(frozen=True)
+class AttackAggregate:
+    """The samples moved by an attack that keeps each within cost ρ (eqn:certify-tests, left side).
+
+    Attributes:
+        transport_cost, loss: means, of the cost rounded up and of the loss rounded down.
+    """
+
+    rho: float
+    transport_cost: float
+    loss: float
+
+
+def solve_gamma(problem: Problem, around: Neighborhoods, gamma: float) -> tuple[DualValues, Tensor]:
     """All rules at one γ, for the samples of one batch; and the points that are attained."""
-    problem, clip = around.problem, around.profile.clip
+    profile, clip = around.profile, around.profile.clip
     with torch.no_grad():
-        proposal = Proposal.at(problem, gamma, climb(problem, gamma, ascent))
-        rules = bounds_by_rule(around, proposal)
+        proposal = Proposal.at(problem.kernel, gamma, climb(problem, gamma))
+        roots = softplus_roots(profile.score, gamma * profile.unit_cost)
+        rules = bounds_by_rule(around, proposal, roots)
         bound, rule = torch.stack([rules[rule] for rule in Rule]).min(0)
-        moved = _attained(around, proposal)
+        moved = _attained(problem, around, proposal)
         if problem.encoding is not None:
-            moved = _attained_rows(problem, gamma, ascent, moved)
+            moved = _attained_rows(problem, gamma, moved)
         loss = moved.losses
         if clip is not None:
             bound, loss = bound.clamp_max(clip), loss.clamp_max(clip)
-        errors = attained_error_cost(problem, moved.points)
+        errors, _ = nearest_on_line(problem, moved.points)
         return DualValues(gamma, bound, rule, moved.costs, loss, errors), moved.points
 
 
-def climb(problem: Problem, gamma: float, ascent: Maximizer) -> Tensor:
+def climb(problem: Problem, gamma: float, ascent: Maximizer = DEFAULT_ASCENT) -> Tensor:
     """(batch, …) where an ascent on f = ℓ − γc leads from each sample."""
     objective = Objective(
         loss=problem.loss,
@@ -100,26 +133,21 @@ def climb(problem: Problem, gamma: float, ascent: Maximizer) -> Tensor:
     return ascent.maximize(objective).inputs
 
 
-def _attained(around: Neighborhoods, proposal: Proposal) -> MovedPoints:
-    """What was reached, or the sample itself where that overflows."""
-    problem, losses = around.problem, proposal.losses
-    losses = losses - problem.slack(losses, proposal.rounding)
-    losses = losses - problem.metric_slack * proposal.gamma * proposal.cost
+def _attained(problem: Problem, around: Neighborhoods, proposal: Proposal) -> MovedPoints:
+    """The points reached, or the samples themselves where these overflow."""
+    losses = proposal.loss - problem.kernel.slack(proposal.loss, proposal.rounding)
     good = proposal.safe & torch.isfinite(losses)
-    return MovedPoints(
-        torch.where(per_sample(good, proposal.point), proposal.point, problem.inputs),
-        torch.where(good, raised_cost(problem, proposal.point), 0.0),
-        torch.where(good, losses, around.start),
-    )
+    moved = MovedPoints(proposal.point, problem.raised_cost(proposal.point), losses)
+    return moved.where(good, unmoved(problem, around.values.start))
 
 
-def _attained_rows(problem: Problem, gamma: float, ascent: Maximizer, hull: MovedPoints) -> MovedPoints:
+def _attained_rows(problem: Problem, gamma: float, hull: MovedPoints) -> MovedPoints:
     """The same with rows of the table, near those of the hull of their encodings."""
     encoding = problem.encoding
     assert encoding is not None
 
     def reach(base: Tensor, cost: Cost) -> Tensor:
-        return climb(replace(problem, inputs=base, cost=cost), gamma, ascent)
+        return climb(replace(problem, inputs=base, cost=cost), gamma)
 
     if encoding.plain:
         points = settle_rows(encoding, hull.points, problem.inputs, problem.domain)
@@ -134,11 +162,6 @@ def _attained_rows(problem: Problem, gamma: float, ascent: Maximizer, hull: Move
             cost=problem.cost,
             domain=problem.domain,
         )
-    costs, losses = raised_cost(problem, points), loss_lower_bound(problem, points)
+    moved = MovedPoints(points, problem.raised_cost(points), loss_lower_bound(problem, points))
     start = loss_lower_bound(problem, problem.inputs)
-    better = losses - gamma * costs > start
-    return MovedPoints(
-        torch.where(per_sample(better, points), points, problem.inputs),
-        torch.where(better, costs, 0.0),
-        torch.where(better, losses, start),
-    )
+    return moved.where(moved.losses - gamma * moved.costs > start, unmoved(problem, start))

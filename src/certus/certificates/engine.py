@@ -19,26 +19,23 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from certus.certificates.aggregate import AttackAggregate, DualAggregate
 from certus.certificates.alarm import check_dual_values
 from certus.certificates.batching import Portions
 from certus.certificates.cache import DualValueCache, cached_disagreement, cached_fault
-from certus.certificates.dual_values import DEFAULT_ASCENT, DualValues
+from certus.certificates.dual_values import AttackAggregate, DualAggregate, DualValues
 from certus.certificates.error_costs import (
-    attained_error_cost,
     error_candidates,
     nearest_errors,
+    nearest_on_line,
     surely_wrong,
 )
-from certus.certificates.local_bounds import LocalBounds, LocalBoundsByLabel, SampleValues, weighted_losses
+from certus.certificates.local_bounds import Grid, LocalBounds, SampleValues, weighted_losses
 from certus.certificates.lower_bounds import attack_balls, checked_outputs, loss_lower_bound
+from certus.certificates.problem import BATCH, Problem, gather
 from certus.certificates.progress import LEVEL, LOOK, NEAREST, PUSH
-from certus.certificates.proven.constants import Grid
-from certus.certificates.proven.problem import Problem, gather
 from certus.data import Samples
 from certus.errors import UnsupportedError
-from certus.inner import Maximizer
-from certus.rounding import mean_down, mean_up
+from certus.kernel.rounding import mean_down, mean_up
 
 _RATIO = 1.1  # of neighbouring edges
 _MOST_RINGS = 160
@@ -69,16 +66,16 @@ def make_grid(problem: Problem, rhos: Sequence[float], gammas: Sequence[float], 
 
 @dataclass(eq=False)
 class Engine:
-    """All levels of one problem.
+    """The dual values of one problem at any γ, and its lower bounds.
 
     Attributes:
         clip: B, if it is min(ℓ, B) that is certified.
         weights: (n,) with a mean of 1, of samples that count differently.
         class_weights: (classes,) by which losses count; None if all count alike.
         attack_steps: of the attacks that the lower sides rest on beside the ascents.
-        progress: called with the work that was done, in the units of ``work``.
-        differing: how many of the samples read so far the caller's model, in its own precision, predicts
-            otherwise than the network that is certified.
+        progress: called with the work that was done, in the units of ``total_work``.
+        differing_predictions: the number of samples read so far that the caller's model, in its own
+            precision, predicts otherwise than the network that is certified.
     """
 
     portions: Portions
@@ -86,40 +83,37 @@ class Engine:
     clip: float | None = None
     attack_steps: int = 10
     weights: Tensor | None = None
-    ascent: Maximizer = DEFAULT_ASCENT
     cache: DualValueCache | None = None
-    progress: Progress | None = None
+    progress: Progress = lambda units: None
     class_weights: Tensor | None = None
     differing_predictions: int = 0
-    _held: dict[int, LocalBounds | LocalBoundsByLabel] = field(default_factory=dict)
+    _held: dict[int, LocalBounds] = field(default_factory=dict)
     _known: list[SampleValues] = field(default_factory=list)
     _levels: list[DualValues] = field(default_factory=list)
 
     @property
     def problem(self) -> Problem:
-        """The question, about the first samples."""
         return self.portions.question
 
     @property
     def labels(self) -> int:
-        """How many each sample may take."""
+        """The number of labels that each sample may take."""
         return 1 if self.problem.label_cost is None else self.problem.label_cost.classes
 
     @cached_property
     def samples(self) -> SampleValues:
-        """What is known at the samples, once ``levels`` has read them."""
+        """Values at all samples, once ``levels`` has read them."""
         return SampleValues.joined(self._known)
 
     def levels(self, gammas: Sequence[float]) -> list[DualValues]:
-        """φ̄_γ and T̂_γ of all samples at some γ, in one reading: none contradicts what is known from other
-        γ."""
-        levels = [DualValues.blank(gamma, len(self.portions)) for gamma in gammas]
+        """φ̄_γ and T̂_γ of all samples at some γ, in one pass, checked against those of other γ."""
+        levels = [DualValues.empty(gamma, len(self.portions)) for gamma in gammas]
         first = 0
         for number, here in enumerate(self._local_bounds()):
             if len(self._known) == number:
                 self._known.append(here.samples)
                 self.differing_predictions += _differing(here.problem)
-                self._advance(LOOK * len(here.problem) * self.labels)
+                self.progress(LOOK * len(here.problem) * self.labels)
             index = slice(first, first + len(here.problem))
             others = [level[index] for level in self._levels]
             for whole in levels:
@@ -129,32 +123,19 @@ class Engine:
         self._levels += levels
         return levels
 
-    def _local_bounds(self) -> Iterator[LocalBounds | LocalBoundsByLabel]:
-        """One after the other; those of the first portions stay."""
+    def _local_bounds(self) -> Iterator[LocalBounds]:
+        """Yield those of each portion; those of the first portions are kept."""
         for number, portion in enumerate(self.portions):
-            # A portion that is looked at again is no part of the plan.
+            # A portion that is read again is no part of the planned work.
             progress = None if number < len(self._known) else self.progress
-            fresh: LocalBounds | LocalBoundsByLabel = LocalBounds(
-                portion, self.grid, self.clip, self.ascent, (), progress
-            )
-            if self.class_weights is not None:
-                fresh = LocalBoundsByLabel(
-                    portion, self.grid, self.clip, self.class_weights, self.ascent, progress
-                )
-            if number < HELD:
-                fresh = self._held.setdefault(number, fresh)
-            yield fresh
+            fresh = LocalBounds(portion, self.grid, self.clip, self.class_weights, progress)
+            yield self._held.setdefault(number, fresh) if number < HELD else fresh
 
     def _level(
-        self,
-        gamma: float,
-        number: int,
-        here: LocalBounds | LocalBoundsByLabel,
-        others: Sequence[DualValues],
-        first: int,
+        self, gamma: float, number: int, here: LocalBounds, others: Sequence[DualValues], first: int
     ) -> DualValues:
-        """That of one portion, kept or new, checked against doing nothing and against other γ."""
-        cached = self._recalled(gamma, number, here)
+        """Dual values of one portion, cached or new, checked against doing nothing and against other γ."""
+        cached = self._load_cached(gamma, number, here)
         level = cached or here.level(gamma)[0]
         start = self._clipped(self._known[number].start)
         assumptions = self.problem.assumptions
@@ -164,20 +145,18 @@ class Engine:
             check_dual_values(one, other.transport_cost, other.loss, assumptions, origin, first)
         if self.cache is not None and cached is None:
             self.cache.save(level, number)
-        self._advance(LEVEL * len(start) * self.labels)
+        self.progress(LEVEL * len(start) * self.labels)
         return level
 
-    def _recalled(
-        self, gamma: float, number: int, here: LocalBounds | LocalBoundsByLabel
-    ) -> DualValues | None:
-        """The level that was kept, if there is one that nothing speaks against."""
+    def _load_cached(self, gamma: float, number: int, here: LocalBounds) -> DualValues | None:
+        """The cached dual values, if there are any that pass the checks."""
         level = None if self.cache is None else self.cache.load(gamma, number)
         if self.cache is None or level is None:
             return None
         values = self._known[number]
         reason = cached_fault(level, self._clipped(values.start), values.proven_error_cost, self.clip)
         if reason is None:
-            index, few = here.probe
+            index, few = here.spot_check
             reason = cached_disagreement(level, index, few.level(gamma)[0])
         if reason is not None:
             self.cache.reject(gamma, number, reason)
@@ -205,7 +184,8 @@ class Engine:
         other = replace(self.problem, inputs=inputs, targets=targets)
         losses, wrong = [], []
         with torch.no_grad():
-            for batch in other.batches():
+            for at in range(0, len(other), BATCH):
+                batch = other.select(slice(at, at + BATCH))
                 losses.append(self._counted(loss_lower_bound(batch, batch.inputs), batch))
                 if other.classes is not None:
                     wrong.append(surely_wrong(batch, batch.inputs, batch.targets).double())
@@ -219,32 +199,29 @@ class Engine:
             costs.append(moved.costs)
             losses.append(self._counted(moved.losses, portion))
             with torch.no_grad():
-                errors.append(attained_error_cost(portion, moved.points))
-            self._advance(PUSH * len(portion))
+                errors.append(nearest_on_line(portion, moved.points)[0])
+            self.progress(PUSH * len(portion))
+        cost, loss = torch.cat(costs), torch.cat(losses)
         for level in self._levels:
-            origin = "an attack in balls"
-            check_dual_values(level, torch.cat(costs), torch.cat(losses), self.problem.assumptions, origin)
-        spent = min(mean_up(torch.cat(costs), self.weights), rho)
-        return AttackAggregate(rho, spent, mean_down(torch.cat(losses), self.weights)), torch.cat(errors)
+            check_dual_values(level, cost, loss, self.problem.assumptions, "an attack in balls")
+        spent = min(mean_up(cost, self.weights), rho)
+        return AttackAggregate(rho, spent, mean_down(loss, self.weights)), torch.cat(errors)
 
     def nearest(self) -> Tensor:
         """(n,) costs of the nearest errors that a search finds; ∞ where it finds none."""
         costs, farthest = [], float(self.grid.edges[-1])
         for portion in self.portions:
             costs.append(nearest_errors(portion, error_candidates(portion, farthest, self.attack_steps))[0])
-            self._advance(NEAREST * len(portion))
+            self.progress(NEAREST * len(portion))
         return torch.cat(costs)
 
     def nearest_errors(self, rhos: Sequence[float]) -> tuple[Tensor, Samples]:
-        """(n,) the least cost of an error that was found, and the errors; the samples where none was.
-
-        Args:
-            rhos: those of the attacks in balls.
-        """
+        """(n,) the least cost of an error that was found, and the errors, the samples where none was;
+        ``rhos`` are those of the attacks in balls."""
         if self.problem.label_cost is not None:
             raise UnsupportedError("Where labels have a cost, an error may be a label that was changed.")
 
-        def candidates(here: LocalBounds | LocalBoundsByLabel) -> Iterator[tuple[Tensor | None, Tensor]]:
+        def candidates(here: LocalBounds) -> Iterator[tuple[Tensor | None, Tensor]]:
             problem = here.problem
             yield None, problem.inputs
             for level in self._levels:
@@ -266,10 +243,6 @@ class Engine:
 
     def _clipped(self, losses: Tensor) -> Tensor:
         return losses if self.clip is None else losses.clamp_max(self.clip)
-
-    def _advance(self, units: float) -> None:
-        if self.progress is not None:
-            self.progress(units)
 
 
 def _differing(problem: Problem) -> int:

@@ -1,22 +1,27 @@
 """The least cost of an error of each sample: proven from below, attained from above.
 
 An error of a sample (x₀, y) is a point of Z that the network does not classify as y; ties are errors. Its
-least cost τ = inf {c(x, x₀) : x is an error} decides the error rate under shift (``proven/knapsack.py``) and
-the certified accuracy, and is 0 for a sample that is an error as it is.
+least cost τ = inf {c(x, x₀) : x is an error} decides the error rate under shift and the certified accuracy,
+and is 0 for a sample that is an error as it is.
 
 *Proven*: no error is nearer than the certified radius r̲, so τ ≥ g r̲² with c ≥ g‖x − x₀‖². *Attained*: the
 cost of an error that was found, on the line from the sample to any candidate: where an ascent or an attack
 moved it, the points at which majorants of the margins touch them, and a minimum-norm attack. A label that may
 change at a finite cost is an error of that cost. An error counts if rounding cannot explain it.
+
+The worst error rate under a mean transport cost ρ is a fractional knapsack: the adversary spends ρ on the
+samples of smallest τ first. With the costs of errors that were found, it is attained. With lower bounds on τ,
+its γ is proposed to the kernel, which proves γρ + E_n (1 − γτ)₊.
 """
 
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from certus._tensor import per_sample
 from certus.attacks.minimum_norm import Margin, largest_penalty, minimum_norm_attack, shorten
@@ -26,11 +31,12 @@ from certus.certificates.lower_bounds import (
     numeric_part,
     settle_rows,
 )
-from certus.certificates.proven.float_error import outputs_at
-from certus.certificates.proven.majorants import TangentPoints
-from certus.certificates.proven.problem import Problem, raised_cost
-from certus.certificates.tangent_points import touching_points
+from certus.certificates.problem import FunctionModule, Problem
+from certus.certificates.proposals import TangentPoints, tangent_points
+from certus.errors import require
 from certus.inner import default_maximizer
+from certus.kernel.knapsack import worst_error_rate
+from certus.kernel.problem import outputs_at
 from certus.losses import ModelLoss
 
 _ROUNDS = 6
@@ -41,15 +47,45 @@ Candidates = Iterable[tuple[Tensor | None, Tensor]]
 """Points (p, …) that may be errors, each of one of the samples (p,); None for one point of every sample."""
 
 
-def proven_error_cost(problem: Problem, radius: Tensor) -> Tensor:
-    """(n,) lower bounds on the cost of an error, from (n,) certified radii."""
-    costs = problem.unit_cost * radius**2 * (1 - problem.metric_slack)
-    return costs if problem.label_cost is None else costs.clamp_max(problem.label_cost.price)
-
-
 def error_distance(costs: Tensor, unit_cost: float) -> Tensor:
     """(n,) the distances, in the cost's norm, of errors of (n,) costs: √(τ/g)."""
     return (costs / unit_cost).sqrt()
+
+
+def worst_error(costs: Tensor, rhos: Sequence[float], weights: Tensor | None = None) -> list[float]:
+    """The largest error rate at each ρ ≥ 0; ``costs`` is (n,), ≥ 0, and ∞ where no error is possible.
+
+    Args:
+        weights: (n,) sample weights with mean 1, which also weigh the costs.
+
+    >>> worst_error(torch.tensor([0.0, 0.2, 0.4, float("inf")], dtype=torch.float64), [0.0, 0.05, 0.1, 9.0])
+    [0.25, 0.5, 0.625, 0.75]
+    """
+    rates = []
+    for rho in rhos:
+        finite, masses, whole, left = _paid_errors(costs, rho, weights)
+        part = 0.0 if whole == len(finite) else min(left / float(finite[whole]), float(masses[whole]))
+        rates.append(float(masses[:whole].sum()) + part)
+    return rates
+
+
+def proven_error_rate(costs: Tensor, rho: float, weights: Tensor | None = None) -> float:
+    """An upper bound on the worst error rate at ρ from (n,) lower bounds on the costs of errors."""
+    finite, _, whole, _ = _paid_errors(costs, rho, weights)
+    gamma = 0.0 if whole == len(finite) else min(1 / float(finite[whole]), sys.float_info.max)
+    return worst_error_rate(costs, rho, gamma, weights)
+
+
+def _paid_errors(costs: Tensor, rho: float, weights: Tensor | None) -> tuple[Tensor, Tensor, int, float]:
+    """Finite costs in order, the shares of their samples, how many ρ pays in full, and what is left of ρ."""
+    unknown = torch.isnan(costs)
+    require(not bool(unknown.any()), "costs", "not be NaN", f"NaN at {int(unknown.sum())} samples")
+    possible = torch.isfinite(costs)
+    finite, order = costs[possible].double().sort()
+    masses = (torch.ones_like(finite) if weights is None else weights[possible].double()[order]) / len(costs)
+    spent = (finite * masses).cumsum(0)
+    whole = int((spent <= rho).sum())
+    return finite, masses, whole, max(0.0, rho - (float(spent[whole - 1]) if whole else 0.0))
 
 
 def least_error_cost(problem: Problem, wrong: Tensor, costs: Sequence[Tensor]) -> Tensor:
@@ -69,9 +105,9 @@ def error_candidates(problem: Problem, farthest: float, steps: int) -> Iterator[
     """
     encoding = problem.encoding
     if encoding is None or encoding.plain:
-        touches = touching_points(problem)
-        if touches is not None:
-            yield beyond_tangent_points(problem, touches)
+        tangents = tangent_points(problem)
+        if tangents is not None:
+            yield beyond_tangent_points(problem, tangents)
     if encoding is None:
         yield None, _nearest_points(problem, farthest, steps)
         return
@@ -83,9 +119,13 @@ def error_candidates(problem: Problem, farthest: float, steps: int) -> Iterator[
             yield None, settle_rows(encoding, points, base, problem.domain)
 
 
-def beyond_tangent_points(problem: Problem, touches: TangentPoints) -> tuple[Tensor, Tensor]:
+def beyond_tangent_points(problem: Problem, tangents: TangentPoints) -> tuple[Tensor, Tensor]:
     """Return the samples (p,) of tangent points, and (p, …) points a little beyond them."""
-    return touches.sample, _beyond(problem.select(touches.sample), touches.point)
+    part = problem.select(tangents.sample)
+    inputs, move = part.inputs, (tangents.point - part.inputs) * (1 + _BEYOND)
+    points = part.domain.project(part.cost.restore_frozen(inputs + move, inputs))
+    encoding = part.encoding
+    return tangents.sample, points if encoding is None else settle_rows(encoding, points, inputs, part.domain)
 
 
 def nearest_errors(problem: Problem, candidates: Candidates) -> tuple[Tensor, Tensor]:
@@ -96,7 +136,7 @@ def nearest_errors(problem: Problem, candidates: Candidates) -> tuple[Tensor, Te
         for samples, points in candidates:
             part = problem if samples is None else problem.select(samples)
             index = torch.arange(len(problem)) if samples is None else samples
-            costs, errors = _nearest_on_line(part, points)
+            costs, errors = nearest_on_line(part, points)
             new = torch.full_like(least, math.inf).scatter_reduce(0, index, costs, "amin")
             better = (costs == new[index]) & (costs < least[index])
             nearest[index[better]] = errors[better]
@@ -104,13 +144,9 @@ def nearest_errors(problem: Problem, candidates: Candidates) -> tuple[Tensor, Te
     return least, nearest
 
 
-def attained_error_cost(problem: Problem, moved: Tensor) -> Tensor:
-    """(batch,) c at the nearest error on the line to the point reached; ∞ where there is none."""
-    return _nearest_on_line(problem, moved)[0]
-
-
-def _nearest_on_line(problem: Problem, moved: Tensor) -> tuple[Tensor, Tensor]:
-    """(batch,) that cost, and (batch, …) the error; the sample itself where there is none."""
+def nearest_on_line(problem: Problem, moved: Tensor) -> tuple[Tensor, Tensor]:
+    """(batch,) c at the nearest error on the line to the point reached, ∞ where there is none, and (batch, …)
+    the error, the sample where there is none."""
     costs, points = torch.full((len(problem),), math.inf, dtype=torch.float64), problem.inputs.clone()
     if problem.classes is None:
         checked_outputs(problem, moved)
@@ -119,14 +155,14 @@ def _nearest_on_line(problem: Problem, moved: Tensor) -> tuple[Tensor, Tensor]:
     if wrong.any():
         part = problem.select(wrong)
         points[wrong] = _shortened(part, moved[wrong])
-        costs[wrong] = raised_cost(part, points[wrong])
+        costs[wrong] = part.raised_cost(points[wrong])
     return costs, points
 
 
 def _shortened(problem: Problem, wrong: Tensor) -> Tensor:
     """(batch, …) an error on the line from each sample to one, (batch, …); in a table, from the row with
     the categories of the error."""
-    _, error = outputs_at(problem.analysis, wrong)
+    _, error = outputs_at(problem.graph, wrong)
     start = problem.inputs if problem.encoding is None else problem.encoding.returned(wrong, problem.inputs)
 
     def real(points: Tensor) -> Tensor:
@@ -137,7 +173,7 @@ def _shortened(problem: Problem, wrong: Tensor) -> Tensor:
         )
 
     def surely(points: Tensor) -> Tensor:
-        return _lead(problem.outputs(real(points)), problem.targets) > 4 * error
+        return _lead(problem.kernel.outputs(real(points)), problem.targets) > 4 * error
 
     # Looked for with the rounding at the end of the line, and checked with its own.
     nearer = real(shorten(surely, start, wrong))
@@ -149,13 +185,13 @@ def _shortened(problem: Problem, wrong: Tensor) -> Tensor:
 def surely_wrong(problem: Problem, points: Tensor, targets: Tensor) -> Tensor:
     """(batch,) whether another class is ahead, by more than rounding can make of nothing."""
     outputs, error = checked_outputs(problem, points)
-    return _lead(problem.margin_outputs(outputs), targets) > 2 * error
+    return _lead(problem.kernel.margin_outputs(outputs), targets) > 2 * error
 
 
 def possibly_wrong(problem: Problem, points: Tensor, targets: Tensor) -> Tensor:
     """(batch,) whether rounding cannot exclude that another class is ahead, or level."""
-    outputs, error = outputs_at(problem.analysis, points)
-    return ~(_lead(problem.margin_outputs(outputs), targets) < -2 * error)
+    outputs, error = outputs_at(problem.graph, points)
+    return ~(_lead(problem.kernel.margin_outputs(outputs), targets) < -2 * error)
 
 
 def _lead(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -172,11 +208,11 @@ def _swapped(problem: Problem) -> list[Tensor]:
         return []
 
     def ahead(rows: Tensor) -> Tensor:
-        return Margin()(problem.outputs(rows), problem.targets)
+        return Margin()(problem.kernel.outputs(rows), problem.targets)
 
     def cheap(rows: Tensor) -> Tensor:
         wrong = surely_wrong(problem, rows, problem.targets)
-        return torch.where(wrong, -raised_cost(problem, rows), -math.inf)
+        return torch.where(wrong, -problem.raised_cost(rows), -math.inf)
 
     candidates = [
         best_category_change(encoding, problem.inputs, worth, problem.cost, problem.domain)
@@ -191,7 +227,11 @@ def _nearest_points(problem: Problem, farthest: float, steps: int) -> Tensor:
     Where attacks know the norm they bisect on its balls; for any other cost γ is bisected on, with the margin
     for a loss.
     """
-    loss, inputs, targets = ModelLoss(_Labels(problem), Margin()), problem.inputs, problem.targets
+    loss, inputs, targets = (
+        ModelLoss(FunctionModule(problem.kernel.outputs), Margin()),
+        problem.inputs,
+        problem.targets,
+    )
     ball = problem.cost.attack_ball(problem.domain)
     if ball.own:
         return minimum_norm_attack(
@@ -218,22 +258,3 @@ def _nearest_points(problem: Problem, farthest: float, steps: int) -> Tensor:
         maximizer=default_maximizer(problem.cost, problem.domain, tolerance=_TOLERANCE, max_gradients=steps),
         rounds=2 * _ROUNDS,
     ).inputs
-
-
-def _beyond(problem: Problem, touched: Tensor) -> Tensor:
-    """(batch, …) a little beyond points that are proposed for each sample."""
-    inputs, move = problem.inputs, (touched - problem.inputs) * (1 + _BEYOND)
-    points = problem.domain.project(problem.cost.restore_frozen(inputs + move, inputs))
-    encoding = problem.encoding
-    return points if encoding is None else settle_rows(encoding, points, inputs, problem.domain)
-
-
-class _Labels(nn.Module):
-    """The network with as many outputs as labels: a logistic one gets a second."""
-
-    def __init__(self, problem: Problem) -> None:
-        super().__init__()
-        self.problem = problem
-
-    def forward(self, points: Tensor) -> Tensor:
-        return self.problem.outputs(points)

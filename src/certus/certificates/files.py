@@ -14,15 +14,15 @@ from msgspec import Meta, Struct
 from torch import Tensor
 
 from certus.bounds.smoothness import validity_statement
-from certus.certificates.aggregate import AttackAggregate, DualAggregate
 from certus.certificates.batching import repeat_words
 from certus.certificates.cache import differences
 from certus.certificates.certificate import Certificate
+from certus.certificates.confidence import INEQUALITIES
+from certus.certificates.dual_values import AttackAggregate, DualAggregate
 from certus.certificates.error_costs import error_distance
 from certus.certificates.population import Move, Population
-from certus.certificates.proven.concentration import INEQUALITIES
-from certus.certificates.proven.duality_gap import Rule
 from certus.errors import CertusError, ContradictionError, require
+from certus.kernel.rules import Rule
 from certus.storage.files import (
     Confidence,
     CorruptFileError,
@@ -51,35 +51,31 @@ NO_PROOF_VALIDITY = (
 ERRORS_ALONE = "Nothing is proven of the loss; of the error rate an upper side is."
 
 
+_PLAIN = ("about", "samples", "classes", "unit_cost", "clip")
+_ERROR_COSTS = ("proven_error_cost", "attained_error_cost")
+_OF_POPULATION = ("confidence", "seed", "clip", "inequality")
+_ERROR_MARGINS = ("error_margin", "error_margin_low")
+
+
 def as_json(certificate: Certificate) -> dict[str, Any]:
     """Everything that the certificate says, as JSON with a digest of its own; infinities become None."""
-    content = {
+    content: dict[str, Any] = {
         "schema_version": CERTIFICATE_VERSION,
         "evidence": certificate.evidence,
         "assumptions": certificate.assumptions,
         "validity": validity_statement(certificate.assumptions),
-        "about": certificate.about,
-        "samples": certificate.samples,
-        "classes": certificate.classes,
-        "unit_cost": certificate.unit_cost,
-        "clip": certificate.clip,
-        "clean_loss": certificate.clean_loss,
-        "rhos": certificate.rhos,
-        "epsilons": certificate.epsilons,
+        **{name: getattr(certificate, name) for name in (*_PLAIN, "clean_loss", "rhos", "epsilons")},
         "brackets": [asdict(bracket) for bracket in certificate.curve()],
         "accuracies": [asdict(accuracy) for accuracy in certificate.accuracies()],
         "population": _population(certificate.population, certificate.samples),
         "aggregates": [asdict(aggregate) for aggregate in certificate.aggregates],
         "attacks": [asdict(attack) for attack in certificate.attacks],
-        "proven_error_cost": _listed(certificate.proven_error_cost),
-        "attained_error_cost": _listed(certificate.attained_error_cost),
+        **{name: getattr(certificate, name) for name in _ERROR_COSTS},
     }
-    if certificate.weights is not None:
-        content["weights"] = _listed(certificate.weights)
-    if certificate.class_weights is not None:
-        content["class_weights"] = certificate.class_weights
-    if certificate.differing_predictions:
-        content["differing_predictions"] = certificate.differing_predictions
+    for name in ("weights", "class_weights", "differing_predictions"):
+        value = getattr(certificate, name)
+        if isinstance(value, Tensor) or value:
+            content[name] = value
     if certificate.labels == "predicted":
         content |= {"labels": "predicted", "labels_statement": PREDICTED_LABELS_STATEMENT}
     if certificate.no_proof is not None:
@@ -192,7 +188,7 @@ class _CertificateFile(Struct):
     labels: Literal["given", "predicted"] = "given"
 
     def __post_init__(self) -> None:
-        for name in ("proven_error_cost", "attained_error_cost", "weights"):
+        for name in (*_ERROR_COSTS, "weights"):
             values = getattr(self, name)
             if values is not None and len(values) != self.samples:
                 raise ValueError(f"Expected `{name}` of {self.samples} samples, got {len(values)}")
@@ -214,25 +210,24 @@ def _certificate(content: dict[str, Any]) -> Certificate:
     file = convert(content, _CertificateFile)
     people, population = content["population"], None
     if people is not None:
+        grid = people["grid"]
         population = Population(
-            confidence=people["confidence"],
-            seed=people["seed"],
-            clip=people["clip"],
-            inequality=people["inequality"],
-            means={entry["gamma"]: entry["mean"] for entry in people["grid"]},
-            clean_loss=people["clean_loss"],
-            moves={entry["gamma"]: Move(entry["cost"], entry["loss"]) for entry in people["grid"]},
+            means={entry["gamma"]: entry["mean"] for entry in grid},
+            moves={entry["gamma"]: Move(entry["cost"], entry["loss"]) for entry in grid},
             error_means={entry["gamma"]: entry["mean"] for entry in people["error_grid"]},
-            error_margin=people["error_margin"],
-            error_margin_low=people["error_margin_low"],
             attained_error_cost=_tensor(people["attained_error_cost"]),
             repeats=people.get("repeats", 0),
+            **{name: people[name] for name in (*_OF_POPULATION, "clean_loss", *_ERROR_MARGINS)},
         )
     low, high = content["clean_loss"]
+    unbounded = {"bound": math.inf}  # as a regression has it at small γ
     return Certificate(
         rhos=tuple(content["rhos"]),
         epsilons=tuple(content["epsilons"]),
-        aggregates=tuple(DualAggregate(**_unbounded(entry)) for entry in content["aggregates"]),
+        aggregates=tuple(
+            DualAggregate(**entry | (unbounded if entry["bound"] is None else {}))
+            for entry in content["aggregates"]
+        ),
         attacks=tuple(AttackAggregate(**entry) for entry in content["attacks"]),
         clean_loss=(low, math.inf if file.no_proof is not None and high is None else high),
         proven_error_cost=_tensor(content["proven_error_cost"]),
@@ -244,23 +239,15 @@ def _certificate(content: dict[str, Any]) -> Certificate:
         class_weights=None if file.class_weights is None else tuple(file.class_weights),
         differing_predictions=file.differing_predictions,
         labels=file.labels,
-        **{name: content[name] for name in ("samples", "classes", "unit_cost", "clip", "about")},
+        **{name: content[name] for name in _PLAIN},
     )
-
-
-def _unbounded(line: dict[str, Any]) -> dict[str, Any]:
-    """A line whose bound was ∞, as a regression has them at small γ."""
-    return line | {"bound": math.inf} if line["bound"] is None else line
 
 
 def _population(population: Population | None, samples: int) -> dict[str, Any] | None:
     if population is None:
         return None
     content = {
-        "confidence": population.confidence,
-        "seed": population.seed,
-        "clip": population.clip,
-        "inequality": population.inequality,
+        **{name: getattr(population, name) for name in _OF_POPULATION},
         "statement": (
             f"With probability at least {population.confidence:g} over {samples} independent draws, taken in "
             f"the random order of seed {population.seed}, the worst loss, clipped at {population.clip:g}, "
@@ -269,64 +256,42 @@ def _population(population: Population | None, samples: int) -> dict[str, Any] |
         ),
         "clean_loss": population.clean_loss,
         "grid": [
-            {
-                "gamma": gamma,
-                "mean": mean,
-                "cost": population.moves[gamma].cost,
-                "loss": population.moves[gamma].loss,
-            }
+            {"gamma": gamma, "mean": mean, **asdict(population.moves[gamma])}
             for gamma, mean in population.means.items()
         ],
         "error_grid": [{"gamma": gamma, "mean": mean} for gamma, mean in population.error_means.items()],
-        "error_margin": population.error_margin,
-        "error_margin_low": population.error_margin_low,
-        "attained_error_cost": _listed(population.attained_error_cost),
+        **{name: getattr(population, name) for name in (*_ERROR_MARGINS, "attained_error_cost")},
     }
     return content | ({"repeats": population.repeats} if population.repeats else {})
 
 
-def _listed(values: Tensor | None) -> list[float] | None:
-    return None if values is None else values.tolist()
-
-
 def _tensor(values: list[float | None] | None) -> Tensor | None:
-    """What ``_listed`` was given; None stands for ∞."""
+    """(n,) values of a file, in which None stands for ∞."""
     if values is None:
         return None
     return torch.tensor([math.inf if value is None else value for value in values], dtype=torch.float64)
 
 
 def sample_table(certificate: Certificate) -> str:
-    """CSV: for each ρ asked for and each sample φ̄ at its best γ, the rule, and the distances to an error."""
+    """CSV: for each ρ asked for and each sample φ̄ at its best γ, the rule, and the distances to an error.
+
+    Without a proof, the distance of each sample to an error that was found.
+    """
     if certificate.no_proof is not None:
-        return _found_table(certificate)
-    require(
-        bool(certificate.dual_values),
-        "certificate",
-        "be fresh: one that was read has no samples",
-        "one from a file",
-    )
+        attained = certificate.attained_error_cost
+        distances = [] if attained is None else error_distance(attained, certificate.unit_cost).tolist()
+        rows = [f"{index},{distance}" for index, distance in enumerate(distances)]
+        return "\n".join(["sample,attained_error_distance", *rows, ""])
+    fresh = bool(certificate.dual_values)
+    require(fresh, "certificate", "be fresh: one that was read has no samples", "one from a file")
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(
-        [
-            "rho",
-            "gamma",
-            "sample",
-            "phi_bar",
-            "rule",
-            "attained_loss",
-            "certified_radius",
-            "attained_error_distance",
-        ]
-    )
+    names = "rho gamma sample phi_bar rule attained_loss certified_radius attained_error_distance"
+    writer.writerow(names.split())
     for bracket in certificate.curve():
         level = next(level for level in certificate.dual_values if level.gamma == bracket.gamma)
-        columns = [
-            level.bound.tolist(),
-            [Rule(code).name.lower() for code in level.rule.tolist()],
-            level.loss.tolist(),
-        ]
+        rules = [Rule(code).name.lower() for code in level.rule.tolist()]
+        columns = [level.bound.tolist(), rules, level.loss.tolist()]
         for costs in (certificate.proven_error_cost, certificate.attained_error_cost):
             blank = [""] * len(level.bound)
             columns.append(blank if costs is None else error_distance(costs, certificate.unit_cost).tolist())
@@ -335,17 +300,11 @@ def sample_table(certificate: Certificate) -> str:
     return text.getvalue()
 
 
-def _found_table(certificate: Certificate) -> str:
-    """CSV without a proof: how far each sample is from an error that was found."""
-    attained = certificate.attained_error_cost
-    distances = [] if attained is None else error_distance(attained, certificate.unit_cost).tolist()
-    rows = [f"{index},{distance}" for index, distance in enumerate(distances)]
-    return "\n".join(["sample,attained_error_distance", *rows, ""])
-
-
 def _plain(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: _plain(entry) for name, entry in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(entry) for entry in value]
+    if isinstance(value, Tensor):
+        return _plain(value.tolist())
     return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -12,29 +12,43 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from certus._tensor import per_sample
 from certus.certificates.cache import spot_checked_samples
-from certus.certificates.dual_values import DEFAULT_ASCENT, PER_SAMPLE, DualValues, solve_gamma
-from certus.certificates.error_costs import proven_error_cost, surely_wrong
+from certus.certificates.dual_values import DualValues, solve_gamma
+from certus.certificates.error_costs import surely_wrong
+from certus.certificates.problem import Problem
 from certus.certificates.progress import BALL
-from certus.certificates.proven.constants import Grid, Neighborhoods, bound_neighborhoods
-from certus.certificates.proven.majorants import TangentPoints
-from certus.certificates.proven.problem import Problem
-from certus.certificates.tangent_points import touching_points
+from certus.certificates.proposals import tangent_points, with_parabolas
 from certus.data import Samples
-from certus.errors import require, require_numbers
-from certus.inner import Maximizer
-from certus.rounding import FEW, SOME, down, up
+from certus.errors import CertusError, require, require_numbers
+from certus.kernel.passes import Refused
+from certus.kernel.problem import Values
+from certus.kernel.radial import Neighborhoods, neighborhoods
+from certus.kernel.rounding import FEW, down, up
+from certus.kernel.rules import error_costs, over_labels
 
 
 @dataclass(frozen=True, eq=False)
-class SampleValues:
-    """What is known at some samples themselves.
+class Grid:
+    """Distances at which profiles are computed, fixed before any sample is seen.
+
+    Attributes:
+        edges: (rings + 1,) starting at 0.
+        balls: indices of the edges that are radii of balls with their own bounds.
+    """
+
+    edges: Tensor
+    balls: tuple[int, ...]
+
+
+class SampleValues(NamedTuple):
+    """Values at some samples themselves.
 
     Attributes:
         loss, start: (n,) ℓ there, rounded up, and rounded down.
@@ -48,119 +62,15 @@ class SampleValues:
     wrong: Tensor | None
 
     @staticmethod
-    def joined(parts: list[SampleValues]) -> SampleValues:
-        def together(values: list[Tensor | None]) -> Tensor | None:
-            return None if values[0] is None else torch.cat([value for value in values if value is not None])
-
-        return SampleValues(
-            torch.cat([part.loss for part in parts]),
-            torch.cat([part.start for part in parts]),
-            together([part.proven_error_cost for part in parts]),
-            together([part.wrong for part in parts]),
-        )
+    def joined(parts: list[SampleValues], order: Tensor | slice = slice(None)) -> SampleValues:
+        columns: Any = zip(*parts, strict=True)
+        whole: Any = (None if each[0] is None else torch.cat(each)[order] for each in columns)
+        return SampleValues(*whole)
 
 
 def round_down(losses: Tensor) -> Tensor:
     """Products that may have either sign, rounded down."""
     return losses - FEW * losses.abs()
-
-
-@dataclass(frozen=True, eq=False)
-class LocalBounds:
-    """Some samples, and what is around them: looked at when it is first asked for.
-
-    With a weight w it is wℓ that is certified, and sup wℓ − γc = w·φ_{γ/w}.
-
-    Attributes:
-        clip: B, if it is min(wℓ, B) that is certified.
-        scales: w of the label that all of these samples have, and of those that they may take instead, each
-            one place further on; all 1 by default.
-        advance: told of the work that is done around them.
-    """
-
-    problem: Problem
-    grid: Grid
-    clip: float | None
-    ascent: Maximizer = DEFAULT_ASCENT
-    scales: tuple[float, ...] = ()
-    advance: Callable[[float], None] | None = None
-
-    def _scale(self, places: int) -> float:
-        return self.scales[places] if self.scales else 1.0
-
-    def _look(self, problem: Problem, places: int, touches: TangentPoints | None = None) -> Neighborhoods:
-        clip, scale = self.clip, self._scale(places)
-        if clip is not None and scale != 1:
-            clip = up(clip / scale, FEW)
-        return bound_neighborhoods(problem, self.grid, clip, touches, self._tell)
-
-    def _solve(self, gamma: float, places: int) -> tuple[DualValues, Tensor]:
-        scale = self._scale(places)
-        if scale == 1:
-            return solve_gamma(self.around[places], gamma, self.ascent)
-        # A smaller γ has a larger bound.
-        level, points = solve_gamma(self.around[places], down(gamma / scale, FEW), self.ascent)
-        bound, loss = up(scale * level.bound, FEW), round_down(scale * level.loss)
-        if self.clip is not None:
-            bound, loss = bound.clamp_max(self.clip), loss.clamp_max(self.clip)
-        return replace(level, gamma=gamma, bound=bound, loss=loss), points
-
-    @cached_property
-    def around(self) -> list[Neighborhoods]:
-        """Under the label that each has, and under every other one that it may take."""
-        label_cost = self.problem.label_cost
-        labels = 1 if label_cost is None else label_cost.classes
-        first = self._look(self.problem, 0, touching_points(self.problem))
-        return [first, *(self._look(self.problem.relabelled(on), on) for on in range(1, labels))]
-
-    def _tell(self) -> None:
-        """A ball around every sample is done."""
-        if self.advance is not None:
-            self.advance(BALL * len(self.problem))
-
-    @cached_property
-    def probe(self) -> tuple[Tensor, LocalBounds]:
-        """A few of the samples, always the same ones."""
-        index = spot_checked_samples(len(self.problem))
-        return index, replace(self, problem=self.problem.select(index), advance=None)
-
-    @cached_property
-    def samples(self) -> SampleValues:
-        first, problem, wrong = self.around[0], self.problem, None
-        if problem.classes is not None:
-            with torch.no_grad():
-                wrong = surely_wrong(problem, problem.inputs, problem.targets)
-        scale = self._scale(0)
-        loss, start = first.loss, first.start
-        if scale != 1:
-            loss, start = up(scale * loss, FEW), round_down(scale * start)
-        costs = None if first.radius is None else proven_error_cost(problem, first.radius)
-        return SampleValues(loss, start, costs, wrong)
-
-    def level(self, gamma: float) -> tuple[DualValues, Samples]:
-        """max(φ̄(x, y), max_{y'} φ̄(x, y') − γλ), and the better of the points reached."""
-        level, points = self._solve(gamma, 0)
-        targets, label_cost = self.problem.targets, self.problem.label_cost
-        if label_cost is None:
-            return level, Samples(points, targets)
-        price = label_cost.price
-        for places, each in enumerate(self.around[1:], 1):
-            other, others = self._solve(gamma, places)
-            dearer = other.bound - down(gamma * price, SOME)
-            switch = dearer > level.bound
-            gain = other.loss - gamma * (other.transport_cost + price)
-            climb = gain > level.loss - gamma * level.transport_cost
-            level = replace(
-                level,
-                bound=torch.maximum(level.bound, dearer),
-                rule=torch.where(switch, other.rule, level.rule),
-                loss=torch.where(climb, other.loss, level.loss),
-                transport_cost=torch.where(climb, other.transport_cost + price, level.transport_cost),
-                attained_error_cost=level.attained_error_cost.clamp_max(price),
-            )
-            points = torch.where(per_sample(climb, points), others, points)
-            targets = torch.where(climb, each.problem.targets, targets)
-        return level, Samples(points, targets)
 
 
 def checked_class_weights(weights: object, classes: int | None) -> Tensor:
@@ -177,58 +87,127 @@ def weighted_losses(losses: Tensor, targets: Tensor, weights: Tensor | None) -> 
     return losses if weights is None else round_down(losses * weights[targets])
 
 
+class _Labelled(NamedTuple):
+    """Samples under labels of one weight w, and the bounds around them."""
+
+    problem: Problem
+    weight: float
+    around: Neighborhoods
+
+
 @dataclass(frozen=True, eq=False)
-class LocalBoundsByLabel:
-    """``LocalBounds`` of samples whose losses count by their labels.
+class LocalBounds:
+    """A batch of samples, and the bounds around them, which are computed when they are first used.
 
     Attributes:
-        weights: (classes,) w.
-        advance: told of the work that is done around them.
+        clip: B, if it is min(wℓ, B) that is certified.
+        class_weights: (classes,) w; None if all are 1.
+        advance: called with the work that is done around them.
     """
 
     problem: Problem
     grid: Grid
     clip: float | None
-    weights: Tensor
-    ascent: Maximizer = DEFAULT_ASCENT
+    class_weights: Tensor | None = None
     advance: Callable[[float], None] | None = None
 
     @cached_property
-    def _groups(self) -> list[tuple[Tensor, LocalBounds]]:
-        """For each label that there is: where its samples are, and what is around them."""
-        groups = []
-        for label in self.problem.targets.unique().tolist():
-            index = (self.problem.targets == label).nonzero().flatten()
-            scales = tuple(self.weights.roll(-label).tolist())
-            few = self.problem.select(index)
-            part = LocalBounds(few, self.grid, self.clip, self.ascent, scales, self.advance)
-            groups.append((index, part))
-        return groups
+    def _indices(self) -> list[Tensor]:
+        """Positions of the samples that are solved together, those of one weight."""
+        targets = self.problem.targets
+        if self.class_weights is None:
+            return [torch.arange(len(targets))]
+        return [(targets == label).nonzero().flatten() for label in targets.unique()]
 
     @cached_property
-    def probe(self) -> tuple[Tensor, LocalBoundsByLabel]:
-        """A few of the samples of each label, always the same ones."""
-        index = torch.cat([each[spot_checked_samples(len(each))] for each, _ in self._groups]).sort().values
+    def _groups(self) -> list[list[_Labelled]]:
+        """Each group under its own labels, and under every other one that it may take."""
+        label_cost = self.problem.label_cost
+        shifts = range(1 if label_cost is None else label_cost.classes)
+        if self.class_weights is None:
+            return [[self._bounded(self.problem, shift, 1.0) for shift in shifts]]
+        groups = []
+        for own in map(self.problem.select, self._indices):
+            weights = self.class_weights.roll(-int(own.targets[0])).tolist()
+            groups.append([self._bounded(own, shift, weights[shift]) for shift in shifts])
+        return groups
+
+    def _bounded(self, own: Problem, shift: int, weight: float) -> _Labelled:
+        problem = own.relabelled(shift) if shift else own
+        clip = self.clip if self.clip is None or weight == 1 else up(self.clip / weight, FEW)
+        on_ball = None if self.advance is None else partial(self.advance, BALL * len(problem))
+        tangents = None if shift else tangent_points(problem)
+        try:
+            values = Values.at(problem.kernel)
+            bounds = with_parabolas(problem.kernel, values, tangents)
+            edges, balls = self.grid.edges, self.grid.balls
+            around = neighborhoods(problem.kernel, values, bounds, edges, balls, clip, on_ball)
+        except Refused as reason:
+            raise CertusError(f"Nothing can be proven about these samples: {reason}.") from None
+        return _Labelled(problem, weight, around)
+
+    def _solve(self, gamma: float, under: _Labelled) -> tuple[DualValues, Tensor]:
+        problem, weight, around = under
+        if weight == 1:
+            return solve_gamma(problem, around, gamma)
+        # A smaller γ has a larger bound.
+        level, points = solve_gamma(problem, around, down(gamma / weight, FEW))
+        bound, loss = up(weight * level.bound, FEW), round_down(weight * level.loss)
+        if self.clip is not None:
+            bound, loss = bound.clamp_max(self.clip), loss.clamp_max(self.clip)
+        return replace(level, gamma=gamma, bound=bound, loss=loss), points
+
+    @cached_property
+    def spot_check(self) -> tuple[Tensor, LocalBounds]:
+        """A few of the samples, always the same ones: their positions, and the bounds around them."""
+        few = [index[spot_checked_samples(len(index))] for index in self._indices]
+        index = torch.cat(few).sort().values
         return index, replace(self, problem=self.problem.select(index), advance=None)
 
     @cached_property
     def samples(self) -> SampleValues:
-        joined = SampleValues.joined([part.samples for _, part in self._groups])
-        back = self._order
-        floor, wrong = joined.proven_error_cost, joined.wrong
-        assert floor is not None  # there are labels
-        assert wrong is not None
-        return SampleValues(joined.loss[back], joined.start[back], floor[back], wrong[back])
+        parts = []
+        for (problem, weight, around), *_ in self._groups:
+            wrong = costs = None
+            if around.radius is not None:
+                with torch.no_grad():
+                    wrong = surely_wrong(problem, problem.inputs, problem.targets)
+                costs = error_costs(problem.kernel, around.radius)
+            loss, start = around.values.loss, around.values.start
+            if weight != 1:
+                loss, start = up(weight * loss, FEW), round_down(weight * start)
+            parts.append(SampleValues(loss, start, costs, wrong))
+        return SampleValues.joined(parts, torch.cat(self._indices).argsort())
 
     def level(self, gamma: float) -> tuple[DualValues, Samples]:
-        """w·φ̄_{γ/w}, and the points reached."""
-        pairs = [part.level(gamma) for _, part in self._groups]
-        joined, back = DualValues.joined([level for level, _ in pairs]), self._order
-        level = DualValues(gamma, **{name: getattr(joined, name)[back] for name in PER_SAMPLE})
-        inputs = torch.cat([points.inputs for _, points in pairs])[back]
-        return level, Samples(inputs, torch.cat([points.targets for _, points in pairs])[back])
+        """w·φ̄_{γ/w}, over all labels that a sample may take, and the points reached."""
+        whole = DualValues.empty(gamma, len(self.problem))
+        points, targets = self.problem.inputs.clone(), self.problem.targets.clone()
+        for index, group in zip(self._indices, self._groups, strict=True):
+            part, points[index], targets[index] = self._over_labels(gamma, group)
+            whole.fill(index, part)
+        return whole, Samples(points, targets)
 
-    @property
-    def _order(self) -> Tensor:
-        """Where each sample is when the groups are put one behind the other."""
-        return torch.cat([index for index, _ in self._groups]).argsort()
+    def _over_labels(self, gamma: float, group: list[_Labelled]) -> tuple[DualValues, Tensor, Tensor]:
+        """max(φ̄(x, y), max_{y'} φ̄(x, y') − γλ), and the better of the points reached, with its label."""
+        level, points = self._solve(gamma, group[0])
+        targets, label_cost = group[0].problem.targets, self.problem.label_cost
+        if label_cost is None:
+            return level, points, targets
+        price = label_cost.price
+        for under in group[1:]:
+            other, others = self._solve(gamma, under)
+            bound = over_labels(level.bound, [other.bound], gamma, price)
+            gain = other.loss - gamma * (other.transport_cost + price)
+            climb = gain > level.loss - gamma * level.transport_cost
+            level = replace(
+                level,
+                bound=bound,
+                rule=torch.where(bound > level.bound, other.rule, level.rule),
+                loss=torch.where(climb, other.loss, level.loss),
+                transport_cost=torch.where(climb, other.transport_cost + price, level.transport_cost),
+                attained_error_cost=level.attained_error_cost.clamp_max(price),
+            )
+            points = torch.where(per_sample(climb, points), others, points)
+            targets = torch.where(climb, under.problem.targets, targets)
+        return level, points, targets

@@ -20,12 +20,12 @@ from torch import Tensor
 
 from certus._tensor import per_sample
 from certus.attacks.projected_gradient_descent import GradientAttack
-from certus.certificates.proven.float_error import outputs_at, rounding_at
-from certus.certificates.proven.problem import Problem, raised_cost
+from certus.certificates.problem import Problem
 from certus.costs import Cost
 from certus.costs.masked import masked_to
 from certus.data import RowEncoding
 from certus.domains import Box, Domain, Intervals
+from certus.kernel.problem import outputs_at, rounding_at
 from certus.losses import AnyLoss, evaluate_loss
 
 
@@ -92,18 +92,30 @@ def transport_rows(
 
 
 class MovedPoints(NamedTuple):
-    """Where samples were moved to, (batch, …), at which (batch,) costs, rounded up, and losses, rounded
-    down."""
+    """(batch, …) points that samples were moved to, (batch,) costs, rounded up, and losses, rounded down."""
 
     points: Tensor
     costs: Tensor
     losses: Tensor
 
+    def where(self, mask: Tensor, other: MovedPoints) -> MovedPoints:
+        """These points for the samples of a (batch,) mask, and others elsewhere."""
+        return MovedPoints(
+            torch.where(per_sample(mask, self.points), self.points, other.points),
+            torch.where(mask, self.costs, other.costs),
+            torch.where(mask, self.losses, other.losses),
+        )
+
+
+def unmoved(problem: Problem, losses: Tensor) -> MovedPoints:
+    """The samples, which have (batch,) losses."""
+    return MovedPoints(problem.inputs, torch.zeros_like(losses), losses)
+
 
 def checked_outputs(problem: Problem, points: Tensor) -> tuple[Tensor, Tensor]:
     """Outputs at some points and (batch,) their rounding, as ``outputs_at``; the caller's model has the same,
     or ``ContradictionError`` is raised."""
-    outputs, error = outputs_at(problem.analysis, points)
+    outputs, error = outputs_at(problem.graph, points)
     problem.original_model.check(points, outputs, error)
     return outputs, error
 
@@ -112,24 +124,19 @@ def loss_lower_bound(problem: Problem, points: Tensor) -> Tensor:
     """(batch,) ℓ at some points, rounded down; −∞ where nothing is known."""
     checked_outputs(problem, points)
     losses = evaluate_loss(problem.loss, points, problem.targets)
-    rounding = problem.rounding if points is problem.inputs else rounding_at(problem.analysis, points)
-    return (losses - problem.slack(losses, rounding)).nan_to_num(-math.inf)
+    kernel = problem.kernel
+    rounding = kernel.rounding if points is problem.inputs else rounding_at(problem.graph, points)
+    return (losses - kernel.slack(losses, rounding)).nan_to_num(-math.inf)
 
 
 def attack_balls(problem: Problem, rho: float, steps: int) -> MovedPoints:
     """PGD in the ball c(x, x₀) ≤ ρ around every sample (eqn:certify-tests, left side); one stays where it is
     if nothing better was found."""
     with torch.no_grad():
-        start = loss_lower_bound(problem, problem.inputs)
-        best = MovedPoints(problem.inputs, torch.zeros_like(start), start)
+        best = unmoved(problem, loss_lower_bound(problem, problem.inputs))
         for points in _pushes(problem, rho, steps):
-            costs, losses = raised_cost(problem, points), loss_lower_bound(problem, points)
-            better = (losses > best.losses) & (costs <= rho)
-            best = MovedPoints(
-                torch.where(per_sample(better, points), points, best.points),
-                torch.where(better, costs, best.costs),
-                torch.where(better, losses, best.losses),
-            )
+            moved = MovedPoints(points, problem.raised_cost(points), loss_lower_bound(problem, points))
+            best = moved.where((moved.losses > best.losses) & (moved.costs <= rho), best)
         return best
 
 
@@ -137,7 +144,9 @@ def _pushes(problem: Problem, rho: float, steps: int) -> Iterator[Tensor]:
     """Points that may be within cost ρ: of a table, rows with their numbers moved, or a single swap."""
     encoding, numbers = problem.encoding, numeric_part(problem)
     if numbers is not None:
-        points = _into_ball(numbers, _attacked(numbers, rho, steps), rho)
+        rounding = numbers.kernel.cost.rounding
+        points = _attacked(numbers, rho, steps)
+        points = into_ball(numbers.cost, numbers.domain, points, numbers.inputs, rho, 1e-9, rounding)
         if encoding is not None:
             points = settle_rows(encoding, points, problem.inputs, problem.domain)
         yield points
@@ -145,7 +154,7 @@ def _pushes(problem: Problem, rho: float, steps: int) -> Iterator[Tensor]:
 
         def worth(rows: Tensor) -> Tensor:
             losses = evaluate_loss(problem.loss, rows, problem.targets)
-            return torch.where(raised_cost(problem, rows) <= rho, losses, -math.inf)
+            return torch.where(problem.raised_cost(rows) <= rho, losses, -math.inf)
 
         yield best_category_change(encoding, problem.inputs, worth, problem.cost, problem.domain)
 
@@ -177,11 +186,12 @@ def _attacked(problem: Problem, rho: float, steps: int) -> Tensor:
     return attack(loss, domain.project(origin * scale), problem.targets) / scale
 
 
-def _into_ball(problem: Problem, points: Tensor, rho: float) -> Tensor:
-    """Back along the line until c ≤ ρ: c(x₀ + tδ) = t²c(x₀ + δ), or ≤ t·c(x₀ + δ) for a divergence."""
-    cost, origin = problem.cost, problem.inputs
-    points = problem.domain.project(cost.restore_frozen(points, origin))
-    costs = cost.value(points, origin).clamp_min(1e-300)
-    share = cost.fraction((rho / costs).clamp_max(1.0))
-    move = per_sample(share * (1 - 1e-9) * (1 - problem.metric_slack), points) * (points - origin)
-    return problem.domain.project(cost.restore_frozen(origin + move, origin))
+def into_ball(
+    cost: Cost, domain: Domain, points: Tensor, origin: Tensor, rho: float, less: float, rounding: float = 0.0
+) -> Tensor:
+    """Go back along the line until c ≤ ρ, and a little ``less``, for rounding:
+    c(x₀ + tδ) = t²c(x₀ + δ), or ≤ t·c(x₀ + δ) for a divergence."""
+    points = domain.project(cost.restore_frozen(points, origin))
+    share = cost.fraction((rho / cost.value(points, origin).clamp_min(1e-300)).clamp_max(1.0))
+    move = per_sample(share * (1 - less) * (1 - rounding), points) * (points - origin)
+    return domain.project(cost.restore_frozen(origin + move, origin))

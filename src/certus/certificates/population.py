@@ -13,7 +13,7 @@ at least
 
     (1 − s)·L_n(min(ℓ, B)) + s·L_n(min(ℓ∘T'_γ, B)),                    L_n(v) = B − U_n(B − v).
 
-The error rate is bounded from above as ``error_rate`` says, and from below by the knapsack of the errors that
+The error rate is bounded from above as ``confidence`` says, and from below by the knapsack of the errors that
 were found, less the margin of the mirror image of Dvoretzky, Kiefer, Wolfowitz and Massart.
 
 All of it is right for independent draws, stored in an order that does not depend on them. A file may be
@@ -25,17 +25,18 @@ too. A seed that was chosen for its result proves nothing.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 
+from certus.certificates.confidence import INEQUALITIES, dkw, error_gammas, error_means
 from certus.certificates.dual_values import DualValues
-from certus.certificates.proven.concentration import INEQUALITIES, dkw, error_gammas, error_means
-from certus.certificates.proven.knapsack import worst_error
+from certus.certificates.error_costs import worst_error
 from certus.data import random_order
 from certus.errors import require, require_confidence
-from certus.rounding import SOME, slack, up
+from certus.kernel.knapsack import dual_bound
+from certus.kernel.rounding import SOME, slack, up
 
 _FAR = 16.0  # C of the lower side, in units of the largest ρ
 _ABOVE = 0.8  # the share of δ that the upper sides have
@@ -75,10 +76,10 @@ class Population:
     means: dict[float, float]
     clean_loss: float
     moves: dict[float, Move]
-    error_means: dict[float, float]
-    error_margin: float | None
-    error_margin_low: float | None
-    attained_error_cost: Tensor | None
+    error_means: dict[float, float] = field(default_factory=dict)
+    error_margin: float | None = None
+    error_margin_low: float | None = None
+    attained_error_cost: Tensor | None = None
     repeats: int = 0
 
     @staticmethod
@@ -112,10 +113,10 @@ class Population:
         order = random_order(count, seed)
 
         def most(values: Tensor, ceiling: float, failure: float) -> float:
-            return up(bound(values[order], ceiling, failure), SOME)
+            return bound(values[order], ceiling, failure)
 
         def least(values: Tensor) -> float:
-            return clip - most(clip - values.clamp(0, clip), clip, each)
+            return clip - up(most(clip - values.clamp(0, clip), clip, each), SOME)
 
         moves = {}
         for level in levels:
@@ -123,9 +124,7 @@ class Population:
             costs = torch.where(kept, level.transport_cost, 0.0)
             moves[level.gamma] = Move(most(costs, far, each), least(torch.where(kept, level.loss, start)))
         means = {level.gamma: most(level.bound.clamp(0, clip), clip, above / len(levels)) for level in levels}
-        people = Population(
-            confidence, seed, clip, inequality, means, least(start), moves, {}, None, None, None
-        )
+        people = Population(confidence, seed, clip, inequality, means, least(start), moves)
         if errors is None:
             return people
         floor, attained = errors
@@ -139,7 +138,7 @@ class Population:
 
     def loss(self, rho: float) -> float:
         """Upper bound on the worst expected min(ℓ, B) within ρ of the population."""
-        return min(self.clip, *(gamma * rho + mean for gamma, mean in self.means.items()))
+        return min(self.clip, dual_bound(self.means, rho))
 
     def loss_low(self, rho: float) -> float:
         """Lower bound on the same."""
@@ -153,8 +152,7 @@ class Population:
         """Upper bound on the worst error rate, also from that of the sample at the same ρ."""
         if sample is None or self.error_margin is None:
             return None
-        bets = (gamma * rho + mean for gamma, mean in self.error_means.items())
-        return min(1.0, sample + self.error_margin, *bets)
+        return min(1.0, up(sample + self.error_margin, SOME), dual_bound(self.error_means, rho))
 
     def error_low(self, rho: float) -> float | None:
         """Lower bound on the same."""

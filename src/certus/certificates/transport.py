@@ -30,8 +30,8 @@ from certus._validation import checked_weights
 from certus.costs import Cost, SquaredL2, WeightedL2
 from certus.costs.claims import is_builtin
 from certus.data import RowEncoding, Samples, halves
-from certus.errors import ArgumentError, UnsupportedError, require, require_count
-from certus.rounding import FEW, MANY, SOME, down, up
+from certus.errors import UnsupportedError, require, require_count
+from certus.kernel.rounding import FEW, MANY, SOME, down, up
 
 
 def with_unknown(first: Samples, second: Samples, cost: Cost) -> tuple[Samples, Samples, Cost]:
@@ -43,11 +43,11 @@ def with_unknown(first: Samples, second: Samples, cost: Cost) -> tuple[Samples, 
     more = [encoding.unknown(part.inputs) for part in (first, second)]
     if not any(bool(part.any()) for part in more):
         return first, second, cost
-    wide = [
+    first, second = (
         replace(part, inputs=torch.cat([part.inputs, marks], 1), encoding=None)
         for part, marks in zip((first, second), more, strict=True)
-    ]
-    return wide[0], wide[1], wider_cost(cost, encoding)
+    )
+    return first, second, wider_cost(cost, encoding)
 
 
 def wider_cost(cost: Cost, encoding: RowEncoding) -> Cost:
@@ -82,7 +82,7 @@ def estimated_distance(
     if size < 2:
         return None
     if label_cost is None:
-        first, second = (replace(part, targets=torch.zeros(len(part.inputs))) for part in (first, second))
+        first, second = _unlabelled(first), _unlabelled(second)
     size, estimates = min(size, _LARGEST), []
     for turn in range(rounds):
         (a, b), (c, d) = (_equal_halves(part, size, seed + turn) for part in (first, second))
@@ -102,9 +102,8 @@ def column_shifts(first: Tensor, second: Tensor, cost: Cost) -> Tensor | None:
     if not isinstance(cost, SquaredL2 | WeightedL2) or first.dim() != 2:
         return None
     weights = cost.weights.double() if isinstance(cost, WeightedL2) else torch.ones(first.shape[1]).double()
-    moved = torch.stack(
-        [_sorted_distance(a, b) for a, b in zip(first.double().T, second.double().T, strict=True)]
-    )
+    columns = zip(first.double().T, second.double().T, strict=True)
+    moved = torch.stack([_sorted_distance(a, b) for a, b in columns])
     return down(weights.expand_as(moved) * moved, SOME)
 
 
@@ -173,27 +172,17 @@ def transport_distance(
     """
     for name, value in (("exact_up_to", exact_up_to), ("block", block)):
         require_count(name, value)
-    require(
-        label_cost is None or 0 < label_cost < math.inf,
-        "label_cost",
-        "be positive and finite",
-        label_cost,
-    )
+    priced = label_cost is None or 0 < label_cost < math.inf
+    require(priced, "label_cost", "be positive and finite", label_cost)
     if not cost.finite:
         raise UnsupportedError(
             "Masked costs are infinite between most samples: measure the free features alone."
         )
     first, second = _weighed(first, "first"), _weighed(second, "second")
-    same = first.inputs.shape[1:] == second.inputs.shape[1:]
-    require(
-        same,
-        "second",
-        f"have inputs of shape {tuple(first.inputs.shape[1:])}",
-        tuple(second.inputs.shape[1:]),
-    )
+    shape, other = (tuple(data.inputs.shape[1:]) for data in (first, second))
+    require(shape == other, "second", f"have inputs of shape {shape}", other)
     labelled = not first.targets.is_floating_point()
-    if not labelled and label_cost is not None:
-        raise ArgumentError(f"`label_cost` must be left out for regression; got {label_cost}.")
+    require(labelled or label_cost is None, "label_cost", "be left out for regression", label_cost)
     apart = _label_distance(first, second) if labelled else None
     if apart is not None and apart > SOME and label_cost is None:
         reason = f"the label shares differ by {apart:.4f} in total variation, and labels stay unless priced"
@@ -206,10 +195,8 @@ def transport_distance(
     pieces = 1 if largest <= exact_up_to else -(-largest // block)
     generator = torch.Generator().manual_seed(seed)
     left, right = (_blocks(_masses(data), pieces, generator) for data in (first, second))
-    values = [
-        _exact(first, mine, second, yours, cost, label_cost if labelled else None)
-        for mine, yours in zip(left, right, strict=True)
-    ]
+    couplings = zip(left, right, strict=True)
+    values = [_exact(first, mine, second, yours, cost, label_cost) for mine, yours in couplings]
     distances = torch.tensor(values, dtype=torch.float64)
     mean = float(distances.mean())
     if pieces == 1:
@@ -224,12 +211,15 @@ def transport_distance(
     )
 
 
+def _unlabelled(data: Samples) -> Samples:
+    return replace(data, targets=torch.zeros(len(data)))
+
+
 def _by_class(first: Samples, second: Samples, cost: Cost, options: dict[str, int]) -> Shift:
     """Labels stay, and have the same shares: each class moves to itself."""
     parts, shares = [], []
     for label in first.targets.unique():
-        mine, yours = (data[data.targets == label] for data in (first, second))
-        mine, yours = (replace(data, targets=torch.zeros(len(data))) for data in (mine, yours))  # no labels
+        mine, yours = (_unlabelled(data[data.targets == label]) for data in (first, second))
         parts.append(transport_distance(mine, yours, cost, **options))
         shares.append(float(_masses(first)[first.targets == label].sum()))
 
@@ -266,9 +256,8 @@ def _masses(data: Samples) -> Tensor:
     return checked_weights(weights, len(data)) / len(data)
 
 
-def _blocks(masses: Tensor, pieces: int, generator: torch.Generator) -> list[tuple[Tensor, Tensor]]:
-    """Cut a sample of (n,) masses into pieces of mass 1/pieces: (indices, masses that sum to 1) of each.
-    Pieces may share a row."""
+def _blocks(masses: Tensor, pieces: int, generator: torch.Generator) -> list[_Block]:
+    """Cut a sample of (n,) masses into pieces of mass 1/pieces, which may share a row."""
     order = torch.randperm(len(masses), generator=generator)
     ends = masses[order].cumsum(0)
     starts = ends - masses[order]
@@ -280,13 +269,12 @@ def _blocks(masses: Tensor, pieces: int, generator: torch.Generator) -> list[tup
     return parts
 
 
+_Block = tuple[Tensor, Tensor]
+"""(m,) rows of a sample, and (m,) masses that sum to 1."""
+
+
 def _exact(
-    first: Samples,
-    mine: tuple[Tensor, Tensor],
-    second: Samples,
-    yours: tuple[Tensor, Tensor],
-    cost: Cost,
-    price: float | None,
+    first: Samples, mine: _Block, second: Samples, yours: _Block, cost: Cost, price: float | None
 ) -> float:
     """The optimal transport cost between two weighted blocks, by a network simplex."""
     try:
@@ -296,9 +284,8 @@ def _exact(
             "Distances between data sets need POT: pip install 'certus[transport]'."
         ) from None
     a, b = first[mine[0]], second[yours[0]]
-    origins, moved = a.inputs.double(), b.inputs.double()
-    rows = [cost.value(moved, origin.expand_as(moved)) for origin in origins]
-    costs = torch.stack(rows)
+    moved = b.inputs.double()
+    costs = torch.stack([cost.value(moved, origin.expand_as(moved)) for origin in a.inputs.double()])
     if price is not None:
         costs = costs + price * (a.targets[:, None] != b.targets[None, :])
     if not bool(torch.isfinite(costs).all()):

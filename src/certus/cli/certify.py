@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -219,7 +220,7 @@ def _certify(
     name = "certificate" if noise is None else "smoothing"
     file, picture = f"{name}.json", f"{name}.png"
     write.finish_transaction(folder, file, locking=locking)
-    typed = settings.as_json() | ({} if noise is None else {"noise": noise.as_json()})
+    typed = settings.as_json() | ({} if noise is None else {"noise": asdict(noise)})
     question = {"settings": typed, "digests": fingerprint(trained, settings)}
     place = folder / "unfinished", question, messages.print
     dual_values, predictions = DualValueCache(*place), PredictionCache(*place)

@@ -81,7 +81,7 @@ def train(
     from certus.losses import inferred_criterion
     from certus.models import default_model
     from certus.models.networks import build_from
-    from certus.runs import checkpoint, directory, factory
+    from certus.runs import directory, factory
     from certus.runs.train_run import start_run
     from certus.training import calibration, optimizers, preflight
 
@@ -159,7 +159,7 @@ def train(
         # Nothing remains of a run that fails before its first step, so that the same command can be repeated.
         file, untouched = run.path / directory.CHECKPOINT, False
         with suppress(RunError):
-            untouched = run.result is None and checkpoint.checkpoint_position(file) == (0, 0)
+            untouched = run.result is None and directory.checkpoint_position(file) == (0, 0)
         if leader and untouched and not (isinstance(error, WriteError) and file.exists()):
             directory.remove_run(run.path, keep_folder=existed)
         raise
@@ -227,8 +227,7 @@ def train_and_show(
 
 def _kept(run: RunDirectory) -> str:
     """Return a sentence about the checkpoint of a run and the command that continues it."""
-    from certus.runs.checkpoint import checkpoint_position
-    from certus.runs.directory import CHECKPOINT
+    from certus.runs.directory import CHECKPOINT, checkpoint_position
     from certus.runs.factory import read_settings
 
     try:

@@ -49,12 +49,12 @@ def _compare(
 ) -> tuple[list[str], list[str]]:
     """Return the differences between the file and the recomputed certificate, and remarks."""
     from certus.cli.certify import compute, compute_smoothed
-    from certus.runs.verification import SmoothedStatement, Statement, certified_folder, is_smoothed
+    from certus.runs.verification import Statement, certified_folder
 
     if pending_transaction(file.parent).is_dir():
         finish_transaction(file.parent, file.name)
     try:
-        stated = SmoothedStatement.read(file) if is_smoothed(file) else Statement.read(file)
+        stated = Statement.read(file)
     except (CorruptFileError, ContradictionError) as reason:
         return [str(reason)], []
     if run is None:
@@ -63,10 +63,11 @@ def _compare(
     if other := stated.other_problem(trained):
         return other, []
     try:
-        if isinstance(stated, SmoothedStatement):
-            smoothed = compute_smoothed(trained, stated.settings, stated.noisy, None)
-            return stated.differences(smoothed), stated.remarks(smoothed)
-        certificate = compute(trained, stated.settings, None)
+        certificate = (
+            compute(trained, stated.settings, None)
+            if stated.noise is None
+            else compute_smoothed(trained, stated.settings, stated.noise, None)
+        )
     except (ArgumentError, ContradictionError) as reason:
         return [f"it cannot be computed again: {reason}"], []
     return stated.differences(certificate), stated.remarks(certificate)

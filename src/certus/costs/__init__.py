@@ -1,8 +1,7 @@
 """Transport costs c(z, z₀) of moving a point from z₀ to z (sec:approach, sec:supervised)."""
 
-from certus.costs.base import Cost, Response, Support
+from certus.costs.base import Cost, LabelCost, Response, Support
 from certus.costs.bregman import Bregman
-from certus.costs.label import LabelCost
 from certus.costs.lp import SquaredLp, SquaredSup
 from certus.costs.masked import Masked, feature_mask, patch_mask
 from certus.costs.quadratic import Mahalanobis, SquaredL2, WeightedL2

@@ -5,14 +5,13 @@ An ascent on f = ℓ − γc linearises the loss at its current point and querie
     target(x) = argmax_{z ∈ Z} ⟨∇ℓ(x), z⟩ − γ c(z, z₀),
 
 which for c = ‖z − z₀‖₂² is the familiar Π_Z(z₀ + ∇ℓ(x)/2γ). The move to the target is one gradient step of
-length
-1/2γ in the cost's own geometry; a schedule or a line search takes a multiple of it. So every maximizer works
-with every cost, and a proximal step is another way to find a target. Thresholds follow from the traits of the
-cost and are never assumed.
+length 1/2γ in the cost's own geometry; a schedule or a line search takes a multiple of it. So every maximizer
+works with every cost, and a proximal step is another way to find a target.
 """
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from enum import Enum
@@ -21,11 +20,12 @@ from typing import final
 import torch
 from torch import Tensor
 
-from certus._tensor import inner, per_sample
-from certus.costs.metric import Metric
+from certus._tensor import as_float64, inner, per_sample
 from certus.domains import Domain
-from certus.errors import UnsupportedError, require
-from certus.norms import L2, Norm
+from certus.errors import UnsupportedError, require, require_count
+from certus.kernel import costs as kernel_costs
+from certus.kernel.rounding import down, slack
+from certus.norms import L2, MatrixNorm, Norm
 
 _FLOOR = 1e-6  # least Euclidean floor of attack balls
 
@@ -96,8 +96,7 @@ class Cost(ABC):
     def respond(
         self, slope: Tensor, point: Tensor, origin: Tensor, gamma: Tensor, domain: Domain
     ) -> Response:
-        """The target and the gain of an ascent step from ``point``, where the loss has the gradient
-        ``slope``.
+        """The target and the gain of an ascent step.
 
         Args:
             slope, point, origin: (batch, …) ∇ℓ(point), the point, and z₀.
@@ -108,12 +107,8 @@ class Cost(ABC):
     def __call__(self, moved: Tensor, origin: Tensor) -> Tensor:
         """c(moved, origin), one value per sample. Shapes (batch, …) → (batch,)."""
         require(moved.dim() >= 2, "moved", "have shape (batch, …)", f"shape {tuple(moved.shape)}")
-        require(
-            moved.shape == origin.shape,
-            "moved",
-            f"have the shape {tuple(origin.shape)} of `origin`",
-            tuple(moved.shape),
-        )
+        rule = f"have the shape {tuple(origin.shape)} of `origin`"
+        require(moved.shape == origin.shape, "moved", rule, tuple(moved.shape))
         return self.value(moved, origin)
 
     def gap(self, gradient: Tensor, point: Tensor, modulus: Tensor, domain: Domain) -> Tensor:
@@ -122,10 +117,8 @@ class Cost(ABC):
             sup_{z ∈ Z} f(z) − f(point) ≤ sup_{z ∈ Z} ⟨g, z − point⟩ − (μ/2)‖z − point‖²   (g = ∇f(point))
 
         The right side is bounded by the smaller of two: without Z it is ‖g‖²_*/2μ; and since ‖v‖ ≥ m‖v‖₂, it
-        is at
-        most its Euclidean counterpart with μm², which a projection solves exactly and which vanishes at a
-        maximiser
-        on the boundary of Z. Infinite where μ ≤ 0.
+        is at most its Euclidean counterpart with μm², which a projection solves exactly and which vanishes at
+        a maximiser on the boundary of Z. Infinite where μ ≤ 0.
 
         Args:
             gradient: (batch, …) ∇f at the point, the cost's part included.
@@ -176,14 +169,36 @@ class Cost(ABC):
             return vectors
         raise UnsupportedError(f"{self} has no inner product: curvature in its norm is not an eigenvalue.")
 
-    def metric(self, shape: tuple[int, ...], mask: Tensor | None = None) -> Metric:
-        """The norm with safe roundings, for points of one shape and moves inside a mask.
+    def kernel(self, shape: tuple[int, ...], free: Tensor | None = None) -> kernel_costs.Cost:
+        """The cost as the trusted kernel knows it, for points of one shape; ``free`` coordinates may move.
 
-        This default holds for any norm with a Euclidean floor. The costs of certus override it for their
-        exact
-        class, since a subclass may have another norm.
+        By default all of it is claimed. The costs of certus override it for their exact class, since a
+        subclass may have another norm.
         """
-        return Metric(self.norm, shape, mask)
+        floor = self.norm.euclidean_floor
+        if not 0 < floor < math.inf:
+            raise UnsupportedError(
+                f"`euclidean_floor` of {self.norm} must be positive for a proof; it is {floor}."
+            )
+        lost = 0.0
+        if isinstance(self.norm, MatrixNorm):  # vᵀMv and its dual lose up to the condition of M, squared
+            size = float(torch.linalg.matrix_norm(as_float64(self.norm.matrix)))
+            lost = slack(8 * math.prod(shape)) * (size / floor**2) ** 2
+        return kernel_costs.Claimed(
+            shape=shape,
+            free=free,
+            assumptions=(type(self).__name__,),
+            growth=self.growth,
+            strong_convexity=self.strong_convexity,
+            floor=down(floor, lost),
+            values=self.value,
+            slopes=self.gradient,
+            length_of=self.norm,
+            dual_of=self.norm.dual,
+            value_terms=self.value_terms,
+            gradient_terms=self.gradient_terms,
+            lost=lost,
+        )
 
     def attack_ball(self, domain: Domain) -> AttackBall:
         """The balls of attacks on this domain; by default L2 balls that contain the cost's own."""
@@ -260,3 +275,22 @@ class AttackBall:
     scale: Tensor | None = None
     floor: float = 1.0
     own: bool = False
+
+
+@dataclass(frozen=True)
+class LabelCost:
+    """The cost ``price`` of replacing a label by any other of ``classes`` labels (eqn:supervised-cost):
+
+        c((x, y), (x₀, y₀)) = c_x(x, x₀) + price · 1{y ≠ y₀}
+
+    Without one, labels never move. With it, the surrogate also maximises over labels,
+    φ_γ = max(φ_γ(x₀, y₀), max_{y ≠ y₀} φ_γ(x₀, y) − γ·price): one ascent per label.
+    """
+
+    price: float
+    classes: int
+
+    def __post_init__(self) -> None:
+        rule = "be positive and finite (labels never move without a LabelCost)"
+        require(0 < self.price < math.inf, "price", rule, self.price)
+        require_count("classes", self.classes, least=2)

@@ -47,9 +47,7 @@ class Bregman(Cost):
     def growth(self) -> float:
         return self.modulus
 
-    @property
-    def strong_convexity(self) -> float:
-        return self.modulus
+    strong_convexity = growth
 
     def value(self, moved: Tensor, origin: Tensor) -> Tensor:
         height, slope = self.potential_and_slope(origin)
@@ -70,10 +68,8 @@ class Bregman(Cost):
         curvature = torch.full_like(gamma, self.modulus / 2)
         for _ in range(2):
             # h may be much steeper than its modulus: measure it on the way, and shorten the step.
-            move = (
-                separable_response(gradient, point, weight * per_sample(curvature, point), domain).target
-                - point
-            )
+            response = separable_response(gradient, point, weight * per_sample(curvature, point), domain)
+            move = response.target - point
             measured = self.value(point + move, point) / inner(move, move)
             curvature = torch.where(measured > curvature, measured, curvature)
         return separable_response(gradient, point, weight * per_sample(curvature, point), domain)

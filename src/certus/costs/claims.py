@@ -2,9 +2,8 @@
 
 Bounds rest on the growth and the strong convexity of a cost, on its norm with its dual, and on the projection
 of a domain. For the classes of certus these are theorems. For others, subclasses included, and for the
-modulus
-of a ``Bregman`` cost, they are claims: whatever rests on them is *assumed*, by name, and they are tested on
-points before they are used.
+modulus of a ``Bregman`` cost, they are claims: whatever rests on them is *assumed*, by name, and they are
+tested on points before they are used.
 
 Norms, on random vectors, signs, single coordinates, and vectors from an ascent on the ratio of both sides:
 
@@ -26,7 +25,8 @@ curvature, from a power iteration:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import chain
 from weakref import WeakValueDictionary
 
 import torch
@@ -42,31 +42,37 @@ from certus.domains import Ball, Box, Domain, Intervals, Unbounded
 from certus.errors import ClaimError, UnsupportedError
 from certus.norms import L2, DiagonalNorm, Lp, MatrixNorm, Norm
 
-_NORM_TRIALS, _STEPS = 8, 40
+_NORM_TRIALS, _STEPS, _DOMAIN_TRIALS = 8, 40, 32
 
 
 def check_norm(norm: Norm, inputs: Tensor) -> None:
     """Raise ``ClaimError`` if a vector of the shape of the (batch, …) inputs refutes the norm."""
-    name, close = type(norm).__name__, 1e-6 if inputs.dtype == torch.float64 else 1e-3
-    generator = torch.Generator().manual_seed(0)
-    shape = (_NORM_TRIALS, *inputs.shape[1:])
+    for claim, left, right in _norm_inequalities(norm, inputs):
+        off = left - right * (1 + _tolerance(inputs))
+        if not bool((off <= 0).all()):
+            worst = int(off.nan_to_num(torch.inf).argmax())
+            raise ClaimError(
+                f"{type(norm).__name__} is refuted: it claims {claim}; at a tested vector the two sides are "
+                f"{float(left[worst])!r} and {float(right[worst])!r}."
+            )
 
-    def random() -> Tensor:
-        return torch.randn(shape, dtype=torch.float64, generator=generator).to(inputs)
 
-    first, second = random(), random()
-    pairs = (
-        ("‖−3v‖ = 3‖v‖", norm(-3 * first), 3 * norm(first)),
-        ("3‖v‖ = ‖−3v‖", 3 * norm(first), norm(-3 * first)),
-        ("‖u + v‖ ≤ ‖u‖ + ‖v‖", norm(first + second), norm(first) + norm(second)),
-    )
-    for claim, left, right in pairs:
-        _require_norm(name, claim, left, right, close)
+def _tolerance(inputs: Tensor) -> float:
+    return 1e-6 if inputs.dtype == torch.float64 else 1e-3
+
+
+def _norm_inequalities(norm: Norm, inputs: Tensor) -> Iterator[tuple[str, Tensor, Tensor]]:
+    """Claims with their two sides, the first of which is at most the second."""
+    generator, shape = torch.Generator().manual_seed(0), (_NORM_TRIALS, *inputs.shape[1:])
+    u, g = (torch.randn(shape, dtype=torch.float64, generator=generator).to(inputs) for _ in range(2))
+    yield "‖−3v‖ = 3‖v‖", norm(-3 * u), 3 * norm(u)
+    yield "3‖v‖ = ‖−3v‖", 3 * norm(u), norm(-3 * u)
+    yield "‖u + v‖ ≤ ‖u‖ + ‖v‖", norm(u + g), norm(u) + norm(g)
     floor, dual = norm.euclidean_floor, norm.dual
-    for vectors in _candidates(first, lambda v: L2(v) / norm(v)):
-        _require_norm(name, f"‖v‖ ≥ {floor:g}‖v‖₂", floor * L2(vectors), norm(vectors), close)
-    for vectors in _candidates(first, lambda v: inner(second, v) / norm(v), second):
-        _require_norm(name, "⟨g, v⟩ ≤ ‖g‖_*‖v‖", inner(second, vectors), dual(second) * norm(vectors), close)
+    for v in _candidates(u, lambda v: L2(v) / norm(v)):
+        yield f"‖v‖ ≥ {floor:g}‖v‖₂", floor * L2(v), norm(v)
+    for v in _candidates(u, lambda v: inner(g, v) / norm(v), g):
+        yield "⟨g, v⟩ ≤ ‖g‖_*‖v‖", inner(g, v), dual(g) * norm(v)
 
 
 def _candidates(start: Tensor, ratio: Callable[[Tensor], Tensor], *more: Tensor) -> list[Tensor]:
@@ -81,71 +87,59 @@ def _ascended(vectors: Tensor, ratio: Callable[[Tensor], Tensor]) -> Tensor:
     """A few normalised gradient steps of decreasing length; the start if there is no gradient."""
     best = vectors
     for step in range(_STEPS):
-        with torch.enable_grad():
-            leaf = vectors.clone().requires_grad_()
-            values = ratio(leaf)
-            if not values.requires_grad:
-                return best
-            (slope,) = torch.autograd.grad(values.sum(), leaf)
+        slope = _autograd(ratio, vectors)
+        if slope is None:
+            return best
         length = 0.5 / (1 + step) ** 0.5 * L2(vectors) / L2(slope).clamp_min(1e-30)
-        vectors = (vectors + per_sample(length, slope) * slope).detach()
-        higher = ratio(vectors) > ratio(best)
-        best = torch.where(per_sample(higher, best), vectors, best)
+        vectors = vectors + per_sample(length, slope) * slope
+        best = torch.where(per_sample(ratio(vectors) > ratio(best), best), vectors, best)
     return best
 
 
-def _require_norm(name: str, claim: str, left: Tensor, right: Tensor, close: float) -> None:
-    off = left - right * (1 + close)
-    if not bool((off <= 0).all()):
-        worst = int(off.nan_to_num(torch.inf).argmax())
-        raise ClaimError(
-            f"{name} is refuted: it claims {claim}; at a tested vector the two sides are "
-            f"{float(left[worst])!r} and {float(right[worst])!r}."
-        )
-
-
-_DOMAIN_TRIALS = 32
+def _autograd(function: Callable[[Tensor], Tensor], points: Tensor) -> Tensor | None:
+    with torch.enable_grad():
+        leaf = points.clone().requires_grad_()
+        values = function(leaf)
+        return torch.autograd.grad(values.sum(), leaf)[0] if values.requires_grad else None
 
 
 def check_projection(domain: Domain, inputs: Tensor) -> None:
     """Raise ``ClaimError`` if a point around the (batch, …) inputs refutes the domain."""
-    name, close = type(domain).__name__, 1e-6 if inputs.dtype == torch.float64 else 1e-3
-    generator = torch.Generator().manual_seed(0)
+    name = type(domain).__name__
     scale = max(1.0, float(inputs.abs().max()))
     centers = inputs.detach()[torch.arange(_DOMAIN_TRIALS) % len(inputs)]
-    sizes = torch.logspace(-2, 2, _DOMAIN_TRIALS, dtype=torch.float64).reshape(
-        -1, *([1] * (inputs.dim() - 1))
-    )
-    moves = torch.randn(centers.shape, dtype=torch.float64, generator=generator)
+    sizes = per_sample(torch.logspace(-2, 2, _DOMAIN_TRIALS, dtype=torch.float64), inputs)
+    moves = torch.randn(centers.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     points = centers + (scale * sizes * moves).to(inputs)
     members = domain.project(points)
     if not bool(domain.contains(members).all()):
         bad = int((~domain.contains(members)).nonzero()[0])
         raise ClaimError(f"{name} is refuted: the projection of {format_point(points[bad])} is not in it.")
+    for claim, error, size, at in _domain_errors(domain, points, members, centers, scale):
+        off = error - _tolerance(inputs) * size - 1e-30
+        if not bool((off <= 0).all()):
+            worst = int(off.nan_to_num(torch.inf).argmax())
+            raise ClaimError(
+                f"{name} is refuted: it claims {claim}; at {format_point(at[worst])} it is off by "
+                f"{float(error[worst]):.6g}."
+            )
+
+
+def _domain_errors(
+    domain: Domain, points: Tensor, members: Tensor, centers: Tensor, scale: float
+) -> Iterator[tuple[str, Tensor, Tensor, Tensor]]:
+    """Claims with their errors, the size to which rounding is relative, and the points."""
     halves = (members + members.roll(1, 0)) / 2
     for claim, fixed in (("Πz = z for z in Z", members), ("that it is convex", halves)):
-        apart = L2(domain.project(fixed) - fixed)
-        _require_domain(name, claim, apart, close * (scale + L2(fixed)), fixed)
+        yield claim, L2(domain.project(fixed) - fixed), scale + L2(fixed), fixed
     away = points - members
     for others in (members.roll(1, 0), members.flip(0), halves, centers):
         turned = inner(away, others - members)
-        _require_domain(name, "⟨x − Πx, z − Πx⟩ ≤ 0", turned, close * L2(away) * L2(others - members), points)
+        yield "⟨x − Πx, z − Πx⟩ ≤ 0", turned, L2(away) * L2(others - members), points
     if isinstance(domain, Intervals):
         low, high = domain.bounds(points)
         apart = L2(points.maximum(low).minimum(high) - members)
-        _require_domain(
-            name, "that its bounds are those of its projection", apart, close * (scale + L2(members)), points
-        )
-
-
-def _require_domain(name: str, claim: str, error: Tensor, most: Tensor, points: Tensor) -> None:
-    off = error - most - 1e-30
-    if not bool((off <= 0).all()):
-        worst = int(off.nan_to_num(torch.inf).argmax())
-        raise ClaimError(
-            f"{name} is refuted: it claims {claim}; at {format_point(points[worst])} it is off by "
-            f"{float(error[worst]):.6g}."
-        )
+        yield "that its bounds are those of its projection", apart, scale + L2(members), points
 
 
 _ORIGINS = 16
@@ -153,6 +147,9 @@ _SIZES = (0.02, 0.1, 0.5, 1.0, 3.0, 10.0, 100.0)  # of moves, in units of the la
 _FAR = 1e3
 _NUMBERS = 4_000_000  # largest size of a set of points
 _MODULUS = 0.7  # at which a gap is tested
+
+_Inequality = tuple[Tensor, str, Tensor, Tensor, Tensor, Tensor | None]
+"""By how much a claim fails, its text, the observed values, the points, their origins, the claimed values."""
 
 
 def check_cost(cost: Cost, domain: Domain, inputs: Tensor, *, derived: bool) -> None:
@@ -162,17 +159,22 @@ def check_cost(cost: Cost, domain: Domain, inputs: Tensor, *, derived: bool) -> 
         inputs: (batch, …) points of Z around which to test.
         derived: whether gradient and gap are certus' own, and only the moduli are claimed.
     """
-    free = cost.unmasked
-    for name, value in (("growth", free.growth), ("strong_convexity", free.strong_convexity)):
+    free, name = cost.unmasked, type(cost.unmasked).__name__
+    for trait, value in (("growth", free.growth), ("strong_convexity", free.strong_convexity)):
         if not (isinstance(value, int | float) and 0 <= value < math.inf):
-            kind = type(free).__name__
-            raise ClaimError(f"`{name}` of {kind} must be a finite number, not negative; it is {value}.")
+            raise ClaimError(f"`{trait}` of {name} must be a finite number, not negative; it is {value}.")
     with torch.no_grad():
         trial = _CostTrial(cost, domain, inputs.detach())
-        trial.check_moduli()
-        if not derived:
-            trial.check_gradient()
-            trial.check_gap()
+        claims = [trial.moduli()] if derived else [trial.moduli(), trial.gradient(), trial.gap()]
+        for off, claim, observed, points, origins, expected in chain(*claims):
+            wrong = (off > 0) & torch.isfinite(observed)
+            if bool(wrong.any()):
+                worst = int(torch.where(wrong, off, -math.inf).argmax())
+                side = "" if expected is None else f" {float(expected[worst])!r}"
+                raise ClaimError(
+                    f"{name} is refuted: it claims {claim}{side}; at {format_point(points[worst])}, moved "
+                    f"from {format_point(origins[worst])}, it is {float(observed[worst])!r}."
+                )
 
 
 class _CostTrial:
@@ -188,32 +190,31 @@ class _CostTrial:
         count = max(1, min(_ORIGINS, len(inputs), most))
         self.origins = inputs[torch.linspace(0, len(inputs) - 1, count).long()]
         self.precision = torch.finfo(inputs.dtype).eps
+        self.step = self.scale * self.precision ** (1 / 3)
         self.close, self.close_slope = (1e-6, 1e-4) if self.precision < 1e-12 else (1e-2, 1e-2)
         self.generator = torch.Generator().manual_seed(0)
 
-    def check_moduli(self) -> None:
+    def moduli(self) -> Iterator[_Inequality]:
         values = self.cost.value(self.origins, self.origins)
         off = values.abs() - self._rounding(self.origins, self.origins)
-        self._refute(off, "c(z, z) = 0", values, self.origins, self.origins)
-        directions = [self._random(), self._random(), self._single()]
-        if (flattest := self._flattest()) is not None:
-            directions.append(flattest)
+        yield off, "c(z, z) = 0", values, self.origins, self.origins, None
+        directions = [self._random(), self._random(), self._single(), *self._flattest()]
         moves = torch.cat([size * direction for direction in directions for size in self.sizes])
         origins = self.origins.repeat(len(moves) // len(self.origins), *([1] * (moves.dim() - 1)))
-        self._check_growth(origins, moves)
+        yield self._growth(origins, moves)
         # Around the origins, and around points as far away as the moves are long.
         for starts in (origins, origins + moves.roll(len(self.origins), 0)):
-            self._check_convexity(origins, self.domain.project(starts), moves)
+            yield self._convexity(origins, self.domain.project(starts), moves)
 
-    def _check_growth(self, origins: Tensor, moves: Tensor) -> None:
+    def _growth(self, origins: Tensor, moves: Tensor) -> _Inequality:
         moved, growth = self.domain.project(origins + moves), self.free.growth
         values = self.cost.value(moved, origins)
         least = growth / 2 * self.cost.norm(moved - origins) ** 2
         off = least * (1 - self.close) - values - self._rounding(moved, origins)
         claim = f"growth {growth:g}, so that c(z, z₀) is at least (s/2)‖z − z₀‖² ="
-        self._refute(off, claim, values, moved, origins, least)
+        return off, claim, values, moved, origins, least
 
-    def _check_convexity(self, origins: Tensor, starts: Tensor, moves: Tensor) -> None:
+    def _convexity(self, origins: Tensor, starts: Tensor, moves: Tensor) -> _Inequality:
         first, last = (self.domain.project(starts + side * moves) for side in (-0.5, 0.5))
         middle, convexity = (first + last) / 2, self.free.strong_convexity
         left, right, between = (self.cost.value(point, origins) for point in (first, last, middle))
@@ -225,30 +226,30 @@ class _CostTrial:
             f"strong convexity {convexity:g}, so that c(a, z₀) + c(b, z₀) − 2c(½(a + b), z₀) is at least "
             "(s/4)‖a − b‖² ="
         )
-        self._refute(off, claim, second_difference, first, origins, least)
+        return off, claim, second_difference, first, origins, least
 
-    def check_gradient(self) -> None:
+    def gradient(self) -> Iterator[_Inequality]:
         """Compare with autograd of the value, or with a difference quotient if there is none."""
+        origins, step = self.origins, self.step
         for size in (0.1, 3.0):
-            origins, along = self.origins, self._random()
+            along = self._random()
             moved = self.domain.project(origins + size * self.scale * self._random())
             try:
                 claimed = self.cost.free_part(self.cost.gradient(moved, origins))
             except UnsupportedError:
                 return
-            step = self.scale * self.precision ** (1 / 3)
             below, above = (self.cost.value(moved + side * step * along, origins) for side in (-1, 1))
             observed, expected = (above - below) / (2 * step), inner(claimed, along)
             room = self.close_slope * (claimed.flatten(1).norm(dim=1) + 1e-3 * self.scale)
-            slopes = _autograd(lambda points: self.cost.value(points, self.origins), moved)
+            slopes = _autograd(lambda points: self.cost.value(points, origins), moved)
             if slopes is None:
                 room = room + self._rounding(moved, origins) / step
             else:
                 observed = inner(self.cost.free_part(slopes), along)
             off = (observed - expected).abs() - room
-            self._refute(off, "a slope along a move of", observed, moved, origins, expected)
+            yield off, "a slope along a move of", observed, moved, origins, expected
 
-    def check_gap(self) -> None:
+    def gap(self) -> Iterator[_Inequality]:
         origins = self.origins
         modulus = torch.full_like(origins.flatten(1)[:, 0], _MODULUS)
         for size in (0.1, 3.0):
@@ -258,18 +259,16 @@ class _CostTrial:
                 moved = self.domain.project(origins + share / _MODULUS * slope)
                 gain = inner(slope, moved - origins) - _MODULUS / 2 * self.cost.norm(moved - origins) ** 2
                 off = gain * (1 - self.close) - bound - self._rounding(moved, origins)
-                self._refute(off, "by its gap a gain of at most", gain, moved, origins, bound)
+                yield off, "by its gap a gain of at most", gain, moved, origins, bound
 
-    def _flattest(self) -> Tensor | None:
-        """Unit vectors of least curvature, by power iteration on λ_max − H; None without a gradient."""
-        step = self.scale * self.precision ** (1 / 3)
+    def _flattest(self) -> list[Tensor]:
+        """Unit vectors of least curvature, by power iteration on λ_max − H; none without a gradient."""
+        cost, origins, step = self.cost, self.origins, self.step
 
         def hessian_product(vectors: Tensor) -> Tensor:
-            low, high = (
-                self.cost.gradient(self.origins + side * step * vectors, self.origins) for side in (-1, 1)
-            )
-            bent: Tensor = self.cost.free_part(high - low) / (2 * step)
-            return bent
+            low, high = (cost.gradient(origins + side * step * vectors, origins) for side in (-1, 1))
+            product: Tensor = cost.free_part(high - low) / (2 * step)
+            return product
 
         try:
             vectors = self._random()
@@ -280,8 +279,8 @@ class _CostTrial:
             for _ in range(24):
                 vectors = _unit(per_sample(top, vectors) * vectors - hessian_product(vectors))
         except UnsupportedError:
-            return None
-        return vectors if bool(torch.isfinite(vectors).all()) else None
+            return []
+        return [vectors] if bool(torch.isfinite(vectors).all()) else []
 
     def _random(self) -> Tensor:
         vectors = torch.randn(self.origins.shape, dtype=torch.float64, generator=self.generator)
@@ -301,33 +300,6 @@ class _CostTrial:
             total = total + self.free.potential(points).abs() + self.free.potential(origins).abs()
         return 64 * self.precision * total
 
-    def _refute(
-        self,
-        off: Tensor,
-        claim: str,
-        observed: Tensor,
-        points: Tensor,
-        origins: Tensor,
-        expected: Tensor | None = None,
-    ) -> None:
-        """Raise where ``off`` is positive; non-finite costs are skipped."""
-        wrong = (off > 0) & torch.isfinite(observed)
-        if bool(wrong.any()):
-            worst = int(torch.where(wrong, off, -math.inf).argmax())
-            value = "" if expected is None else f" {float(expected[worst])!r}"
-            name = type(self.free).__name__
-            raise ClaimError(
-                f"{name} is refuted: it claims {claim}{value}; at {format_point(points[worst])}, moved from "
-                f"{format_point(origins[worst])}, it is {float(observed[worst])!r}."
-            )
-
-
-def _autograd(function: Callable[[Tensor], Tensor], points: Tensor) -> Tensor | None:
-    with torch.enable_grad():
-        leaf = points.clone().requires_grad_()
-        values = function(leaf)
-        return torch.autograd.grad(values.sum(), leaf)[0] if values.requires_grad else None
-
 
 def _unit(vectors: Tensor) -> Tensor:
     lengths = vectors.flatten(1).norm(dim=1).clamp_min(torch.finfo(vectors.dtype).tiny)
@@ -343,23 +315,19 @@ _PASSED: WeakValueDictionary[tuple[object, ...], Cost | Domain] = WeakValueDicti
 
 def is_builtin(cost: Cost) -> bool:
     """Whether all traits of the cost were derived by certus; for a mask, those of its inner cost."""
-    return type(cost.inner if type(cost) is Masked else cost) in _COSTS
+    return not cost_assumptions(cost)
 
 
 def cost_assumptions(cost: Cost) -> tuple[str, ...]:
     """Names of the assumptions of a bound that rests on this cost."""
-    if is_builtin(cost):
-        return ()
     inner = cost.inner if type(cost) is Masked else cost
-    kind = type(inner).__name__
+    if type(inner) in _COSTS:
+        return ()
+    kind, norm = type(inner).__name__, type(inner.norm)
     name = f"growth and strong convexity of {kind}"
-    if isinstance(inner, Bregman) and type(inner) is Bregman:
+    if type(inner) is Bregman:
         name = f"the modulus {inner.modulus!r} of Bregman"
-    return (name, *_norm_assumptions(inner.norm, kind))
-
-
-def _norm_assumptions(norm: Norm, kind: str) -> tuple[str, ...]:
-    return () if type(norm) in _NORMS else (f"the norm {type(norm).__name__} of {kind}",)
+    return (name,) if norm in _NORMS else (name, f"the norm {norm.__name__} of {kind}")
 
 
 def domain_assumptions(domain: Domain) -> tuple[str, ...]:
@@ -371,8 +339,7 @@ def check_claims(cost: Cost, domain: Domain, inputs: Tensor) -> None:
     """Raise ``ClaimError`` if points of Z around the (batch, …) inputs refute a user's cost or domain.
 
     Each is tested once for inputs of one shape and precision; a cost in float64, if it accepts that: the
-    rounding
-    of float32 would hide an error of a percent.
+    rounding of float32 would hide an error of a percent.
     """
     setting = (tuple(inputs.shape[1:]), inputs.dtype)
     if domain_assumptions(domain) and _PASSED.get((id(domain), *setting)) is not domain:
@@ -381,7 +348,7 @@ def check_claims(cost: Cost, domain: Domain, inputs: Tensor) -> None:
     if not cost_assumptions(cost) or _PASSED.get((id(cost), id(domain), *setting)) is cost:
         return
     inner, points = cost.unmasked, _precise_points(cost, domain, inputs.detach())
-    if _norm_assumptions(inner.norm, ""):
+    if type(inner.norm) not in _NORMS:
         check_norm(inner.norm, points)
     check_cost(cost, domain, points, derived=type(inner) is Bregman)
     _PASSED[(id(cost), id(domain), *setting)] = cost

@@ -19,19 +19,22 @@ from torch import Tensor
 
 from certus._tensor import inner, per_sample
 from certus.costs.base import AttackBall, Cost, Response, Support
-from certus.costs.metric import Absolute, Metric, Sup
-from certus.costs.prox import Bounds, prox_l1, prox_sup
+from certus.costs.prox import prox_l1, prox_sup
 from certus.domains import Domain, Intervals, Unbounded
 from certus.errors import UnsupportedError, require
-from certus.norms import SUP, Lp, Norm
+from certus.kernel import costs as kernel_costs
+from certus.norms import Lp, Norm
 
 
 class _SquaredNorm(Cost):
-    """c = ‖z − z₀‖² for a norm without an inner product."""
+    """c = ‖z − z₀‖_p²."""
+
+    p: float
+    growth = 2.0
 
     @property
-    def growth(self) -> float:
-        return 2.0
+    def norm(self) -> Norm:
+        return Lp(self.p)
 
     def value(self, moved: Tensor, origin: Tensor) -> Tensor:
         lengths: Tensor = self.norm(moved - origin) ** 2
@@ -52,6 +55,9 @@ class _SquaredNorm(Cost):
         gain = inner(slope, target - point) - gamma * (self.value(target, origin) - self.value(point, origin))
         return Response(target, gain.clamp_min(0))
 
+    def has_prox(self, domain: Domain) -> bool:
+        return self.p in (1, math.inf) and isinstance(domain, Intervals)
+
     def prox(self, point: Tensor, origin: Tensor, weight: Tensor, domain: Domain) -> Tensor:
         if not (self.has_prox(domain) and isinstance(domain, Intervals)):
             return super().prox(point, origin, weight, domain)
@@ -59,20 +65,25 @@ class _SquaredNorm(Cost):
         if not isinstance(domain, Unbounded):
             lower, upper = domain.bounds(point)
             bounds = lower.expand_as(point).flatten(1), upper.expand_as(point).flatten(1)
-        return self._prox(point.flatten(1), origin.flatten(1), 2 * weight, bounds).reshape(point.shape)
+        step = prox_l1 if self.p == 1 else prox_sup
+        return step(point.flatten(1), origin.flatten(1), 2 * weight, bounds).reshape(point.shape)
 
     def estimated_gap(
         self, gain: Tensor, slope: Tensor, point: Tensor, origin: Tensor, gamma: Tensor, domain: Domain
     ) -> Tensor:
         return 2 * gain  # the modulus of these costs says too little, or nothing, for p near 1 and p = ∞
 
+    def kernel(self, shape: tuple[int, ...], free: Tensor | None = None) -> kernel_costs.Cost:
+        own = type(self) in (SquaredLp, SquaredSup)
+        return kernel_costs.Lp(shape=shape, free=free, p=self.p) if own else super().kernel(shape, free)
+
+    def attack_ball(self, domain: Domain) -> AttackBall:
+        exact = self.p == 2 or self.has_prox(domain)
+        return AttackBall(self.p, own=True) if exact else super().attack_ball(domain)
+
     @abstractmethod
     def _sizes(self, slope: Tensor, room: Tensor, gamma: Tensor) -> Tensor:
         """argmax_{0 ≤ δ ≤ room} ⟨slope, δ⟩ − γ‖δ‖², for slope ≥ 0. Shapes (batch, m), γ (batch, 1)."""
-
-    @abstractmethod
-    def _prox(self, point: Tensor, origin: Tensor, weight: Tensor, bounds: Bounds | None) -> Tensor:
-        """argmin_z (weight/2)‖z − z₀‖² + ½‖z − point‖₂² within the bounds, for (batch, m) points."""
 
 
 @dataclass(frozen=True)
@@ -92,15 +103,8 @@ class SquaredLp(_SquaredNorm):
         require(1 <= self.p <= 2, "p", rule, self.p)
 
     @property
-    def norm(self) -> Norm:
-        return Lp(self.p)
-
-    @property
     def strong_convexity(self) -> float:
         return 2 * (self.p - 1)
-
-    def has_prox(self, domain: Domain) -> bool:
-        return self.p == 1 and isinstance(domain, Intervals)
 
     def gradient(self, moved: Tensor, origin: Tensor) -> Tensor:
         if self.p == 1:
@@ -122,26 +126,17 @@ class SquaredLp(_SquaredNorm):
         low = self.norm(torch.minimum(free, room)).unsqueeze(1)
         log_slope = slope.log() - torch.log(2 * gamma)
         precision = torch.finfo(slope.dtype).eps
+
+        def sizes_at(length: Tensor) -> Tensor:
+            exponent = (log_slope + (self.p - 2) * length.log()) / (self.p - 1)
+            return torch.minimum(exponent.exp(), room)
+
         while (high - low > 4 * precision * high).any():
             middle = (low + high) / 2
-            too_short = self.norm(self._sizes_at(middle, log_slope, room)).unsqueeze(1) > middle
+            too_short = self.norm(sizes_at(middle)).unsqueeze(1) > middle
             low, high = torch.where(too_short, middle, low), torch.where(too_short, high, middle)
-        sizes = torch.where(slope > 0, self._sizes_at(high, log_slope, room), 0)
+        sizes = torch.where(slope > 0, sizes_at(high), 0)
         return torch.where((free <= room).all(1, keepdim=True), free, sizes)
-
-    def metric(self, shape: tuple[int, ...], mask: Tensor | None = None) -> Metric:
-        return Absolute(self.norm, shape, mask) if type(self) is SquaredLp else super().metric(shape, mask)
-
-    def attack_ball(self, domain: Domain) -> AttackBall:
-        exact = self.p == 2 or (self.p == 1 and isinstance(domain, Intervals))
-        return AttackBall(self.p, own=True) if exact else super().attack_ball(domain)
-
-    def _prox(self, point: Tensor, origin: Tensor, weight: Tensor, bounds: Bounds | None) -> Tensor:
-        return prox_l1(point, origin, weight, bounds)
-
-    def _sizes_at(self, length: Tensor, log_slope: Tensor, room: Tensor) -> Tensor:
-        exponent = (log_slope + (self.p - 2) * length.log()) / (self.p - 1)
-        return torch.minimum(exponent.exp(), room)
 
     def _free_sizes(self, slope: Tensor, gamma: Tensor) -> Tensor:
         """(1/2γ) ‖g‖_q^(2−q) gᵢ^(q−1), with 1/p + 1/q = 1; scaled so that no power overflows."""
@@ -160,16 +155,8 @@ class SquaredSup(_SquaredNorm):
     tensor([16.])
     """
 
-    @property
-    def norm(self) -> Norm:
-        return SUP
-
-    @property
-    def strong_convexity(self) -> float:
-        return 0.0
-
-    def has_prox(self, domain: Domain) -> bool:
-        return isinstance(domain, Intervals)
+    p = math.inf
+    strong_convexity = 0.0
 
     def gradient(self, moved: Tensor, origin: Tensor) -> Tensor:
         raise UnsupportedError("SquaredSup is not differentiable; use ProximalAscent.")
@@ -181,16 +168,6 @@ class SquaredSup(_SquaredNorm):
         # `ordered` rises and `beyond` falls along the row: the largest minimum is where they cross.
         length = torch.minimum(ordered, beyond / (2 * gamma)).amax(1, keepdim=True)
         return torch.minimum(room, length)
-
-    def metric(self, shape: tuple[int, ...], mask: Tensor | None = None) -> Metric:
-        return Sup(self.norm, shape, mask) if type(self) is SquaredSup else super().metric(shape, mask)
-
-    def attack_ball(self, domain: Domain) -> AttackBall:
-        exact = isinstance(domain, Intervals)
-        return AttackBall(math.inf, own=True) if exact else super().attack_ball(domain)
-
-    def _prox(self, point: Tensor, origin: Tensor, weight: Tensor, bounds: Bounds | None) -> Tensor:
-        return prox_sup(point, origin, weight, bounds)
 
 
 def _fill_steepest_first(slope: Tensor, room: Tensor, gamma: Tensor) -> Tensor:

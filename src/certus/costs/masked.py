@@ -15,10 +15,10 @@ from torch import Tensor
 
 from certus._tensor import check_broadcast
 from certus.costs.base import AttackBall, Cost, Response, Support
-from certus.costs.metric import Metric
 from certus.costs.quadratic import Mahalanobis
 from certus.domains import Box, Domain, Intervals, Unbounded
 from certus.errors import ArgumentError, UnsupportedError, require
+from certus.kernel import costs as kernel_costs
 from certus.norms import Norm
 
 
@@ -42,8 +42,7 @@ class Masked(Cost):
 
     def __post_init__(self) -> None:
         require(isinstance(self.inner, Cost), "inner", "be a Cost, such as SquaredL2()", self.inner)
-        require(isinstance(self.mask, Tensor), "mask", "be a bool tensor (True = may move)", type(self.mask))
-        kind = self.mask.dtype
+        kind = self.mask.dtype if isinstance(self.mask, Tensor) else type(self.mask)
         require(kind == torch.bool, "mask", "be a bool tensor (True = may move)", kind)
         require(bool(self.mask.any()), "mask", "let at least one coordinate move", "all False")
         require(not isinstance(self.inner, Masked), "inner", "not be masked itself", self.inner)
@@ -118,8 +117,9 @@ class Masked(Cost):
         check_broadcast("mask", self.mask, points)
         self.inner.check_shape(points)
 
-    def metric(self, shape: tuple[int, ...], mask: Tensor | None = None) -> Metric:
-        return self.inner.metric(shape, self.mask if mask is None else self.mask & mask)
+    def kernel(self, shape: tuple[int, ...], free: Tensor | None = None) -> kernel_costs.Cost:
+        mask = self.mask.cpu().expand(shape)
+        return self.inner.kernel(shape, mask if free is None else mask & free)
 
     def attack_ball(self, domain: Domain) -> AttackBall:
         return replace(self.inner.attack_ball(domain), own=False)

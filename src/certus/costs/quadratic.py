@@ -8,27 +8,21 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from certus._tensor import check_broadcast, inner, per_sample
+from certus._tensor import as_float64, check_broadcast, inner, per_sample
 from certus.costs.base import AttackBall, Cost, Response, Support, infinite_unless, separable_response
-from certus.costs.metric import Euclidean, Full, Metric, Weighted
 from certus.domains import Domain, Intervals, Unbounded
 from certus.errors import require
+from certus.kernel import costs as kernel_costs
+from certus.kernel.rounding import TINY
 from certus.norms import L2, DiagonalNorm, MatrixNorm, Norm
-from certus.rounding import TINY
 
 _SKEW = 1e-5  # largest asymmetry of a matrix that is symmetrised, relative to its largest entry
 
 
 class _Quadratic(Cost):
-    """c = ‖z − z₀‖² for a norm with an inner product: growth and modulus are both 2."""
+    """c = ‖z − z₀‖² for a norm with an inner product."""
 
-    @property
-    def growth(self) -> float:
-        return 2.0
-
-    @property
-    def strong_convexity(self) -> float:
-        return 2.0
+    growth = strong_convexity = 2.0
 
     def support(self, domain: Domain) -> Support:
         return Support.EXACT
@@ -42,9 +36,7 @@ class SquaredL2(_Quadratic):
     tensor([25.])
     """
 
-    @property
-    def norm(self) -> Norm:
-        return L2
+    norm = L2
 
     def value(self, moved: Tensor, origin: Tensor) -> Tensor:
         move = moved - origin
@@ -69,10 +61,9 @@ class SquaredL2(_Quadratic):
     ) -> Tensor:
         return 2 * gain
 
-    def metric(self, shape: tuple[int, ...], mask: Tensor | None = None) -> Metric:
-        if type(self) is not SquaredL2:
-            return super().metric(shape, mask)
-        return Euclidean(self.norm, shape, mask, self.whiten)
+    def kernel(self, shape: tuple[int, ...], free: Tensor | None = None) -> kernel_costs.Cost:
+        own = type(self) is SquaredL2
+        return kernel_costs.Lp(shape=shape, free=free) if own else super().kernel(shape, free)
 
     def attack_ball(self, domain: Domain) -> AttackBall:
         return AttackBall(2.0, own=True)
@@ -113,7 +104,10 @@ class WeightedL2(_Quadratic):
     ) -> Response:
         weight = per_sample(gamma, point)
         gradient = slope - weight * self.gradient(point, origin)
-        return separable_response(gradient, point, weight * self._weights_for(point, domain), domain)
+        weights = self.weights.to(point)
+        if not isinstance(domain, Intervals):
+            weights = weights.max()  # makes the projection exact, and the step not too long
+        return separable_response(gradient, point, weight * weights, domain)
 
     def gap(self, gradient: Tensor, point: Tensor, modulus: Tensor, domain: Domain) -> Tensor:
         if not isinstance(domain, Intervals):
@@ -125,10 +119,11 @@ class WeightedL2(_Quadratic):
     def whiten(self, vectors: Tensor) -> Tensor:
         return vectors / self.weights.to(vectors).sqrt()
 
-    def metric(self, shape: tuple[int, ...], mask: Tensor | None = None) -> Metric:
+    def kernel(self, shape: tuple[int, ...], free: Tensor | None = None) -> kernel_costs.Cost:
         if type(self) is not WeightedL2:
-            return super().metric(shape, mask)
-        return Weighted(self.norm, shape, mask, self.whiten)
+            return super().kernel(shape, free)
+        scales = as_float64(self.weights).detach().expand(shape)
+        return kernel_costs.Lp(shape=shape, free=free, scales=scales)
 
     def attack_ball(self, domain: Domain) -> AttackBall:
         if not isinstance(domain, Intervals):
@@ -137,14 +132,6 @@ class WeightedL2(_Quadratic):
 
     def check_shape(self, points: Tensor) -> None:
         check_broadcast("weights", self.weights, points)
-
-    def _weights_for(self, point: Tensor, domain: Domain) -> Tensor:
-        """The weights if Z is separable; else the largest weight, so that the projection is exact and the
-        step not
-        too long.
-        """
-        weights = self.weights.to(point)
-        return weights if isinstance(domain, Intervals) else weights.max()
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,7 +155,7 @@ class Mahalanobis(_Quadratic):
         square = matrix.dim() == 2 and matrix.shape[0] == matrix.shape[1]
         require(square, "matrix", "be square", f"shape {tuple(matrix.shape)}")
         require(bool(torch.isfinite(matrix).all()), "matrix", "be finite", matrix)
-        double = matrix.detach().cpu().double()
+        double = as_float64(matrix).detach()
         skew = float((double - double.T).abs().max() / double.abs().max().clamp_min(TINY))
         rule = "be symmetric, to 1e-5 of its largest entry; (M + M.T) / 2 is"
         require(skew < _SKEW, "matrix", rule, f"a relative asymmetry of {skew:.3g}")
@@ -180,7 +167,7 @@ class Mahalanobis(_Quadratic):
     @cached_property
     def _spectrum(self) -> tuple[Tensor, Tensor]:
         """Eigenvalues in increasing order, and eigenvectors, in float64 on the CPU."""
-        values, vectors = torch.linalg.eigh(self.matrix.detach().cpu().double())
+        values, vectors = torch.linalg.eigh(as_float64(self.matrix).detach())
         return values, vectors
 
     def _power(self, exponent: float, like: Tensor) -> Tensor:
@@ -213,11 +200,13 @@ class Mahalanobis(_Quadratic):
     def whiten(self, vectors: Tensor) -> Tensor:
         return _apply(self._power(-0.5, vectors), vectors)
 
-    def metric(self, shape: tuple[int, ...], mask: Tensor | None = None) -> Metric:
+    def kernel(self, shape: tuple[int, ...], free: Tensor | None = None) -> kernel_costs.Cost:
         if type(self) is not Mahalanobis:
-            return super().metric(shape, mask)
-        alone = self if mask is None else self.uncoupled(mask.expand(shape).flatten())
-        return Full(self.norm, shape, mask, alone.whiten)
+            return super().kernel(shape, free)
+        matrix = as_float64(self.matrix).detach()
+        alone = self if free is None else self.uncoupled(free.flatten())
+        root = alone._power(-0.5, matrix)
+        return kernel_costs.Quadratic(shape=shape, free=free, matrix=(matrix + matrix.T) / 2, root=root)
 
     def uncoupled(self, mask: Tensor) -> Mahalanobis:
         """The same cost for moves inside a (size,) mask, without terms between inside and outside."""

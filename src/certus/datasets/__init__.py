@@ -3,8 +3,8 @@
 from certus.datasets.base import SplitDataset
 from certus.datasets.bundled import breast_cancer, diabetes, digits, rings, wine
 from certus.datasets.catalogue import DataEntry, fetch, load, names
+from certus.datasets.fetched import cifar10, employment, fashion_mnist, mnist
 from certus.datasets.fetching import FetchReport, default_cache
-from certus.datasets.packages import cifar10, employment, fashion_mnist, mnist
 from certus.datasets.tables import from_frame
 from certus.table_options import TableOptions
 

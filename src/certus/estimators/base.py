@@ -142,22 +142,6 @@ def make_network(network: Any, inputs: int, outputs: int, *, certified: bool, se
     return module
 
 
-@torch.no_grad()
-def fold_inputs(module: nn.Module, mean: Tensor, spread: Tensor) -> None:
-    """Fold (x − mean)/spread into the first layer, in place."""
-    first = next(part for part in module.modules() if isinstance(part, nn.Linear))
-    first.weight.div_(spread)
-    first.bias.sub_(first.weight @ mean)
-
-
-@torch.no_grad()
-def fold_outputs(module: nn.Module, mean: float, spread: float) -> None:
-    """Fold m + s·F into the last layer, in place."""
-    last = [part for part in module.modules() if isinstance(part, nn.Linear)][-1]
-    last.weight.mul_(spread)
-    last.bias.mul_(spread).add_(mean)
-
-
 class EpochLines(Callback):
     """Print a line for one in ``every`` epochs."""
 
@@ -285,7 +269,16 @@ class RobustEstimator(BaseEstimator):  # type: ignore[misc]
         Args:
             unit: of the loss; γ is divided by it.
         """
-        self._check_parameters()
+        both = self.gamma is not None and self.rho is not None
+        require(not both, "gamma", "be left out where `rho` is given", f"{self.gamma} and {self.rho}")
+        if self.gamma is not None:
+            require_number("gamma", self.gamma)
+        if self.rho is not None:
+            require_number("rho", self.rho, zero=True)
+        as_count("epochs", self.epochs)
+        as_count("batch_size", self.batch_size)
+        require_number("learning_rate", self.learning_rate)
+        require(isinstance(self.verbose, Integral), "verbose", "be 0, 1 or 2", repr(self.verbose))
         # Without a random state a new generator, not NumPy's global one.
         fresh = self.random_state is None
         generator = np.random.RandomState() if fresh else check_random_state(self.random_state)
@@ -330,8 +323,11 @@ class RobustEstimator(BaseEstimator):  # type: ignore[misc]
             callbacks=callbacks,
             progress=False,
         )
-        if inside:
-            fold_inputs(module, torch.from_numpy(mean), torch.from_numpy(spread))
+        if inside:  # fold (x − mean)/spread into the first layer
+            first = next(part for part in module.modules() if isinstance(part, nn.Linear))
+            with torch.no_grad():
+                first.weight.div_(torch.from_numpy(spread))
+                first.bias.sub_(first.weight @ torch.from_numpy(mean))
         self.module_, self.cost_ = module, cost_of(self.feature_costs_)
         self.n_iter_ = len(fitted.history)
         self.loss_curve_ = [epoch.loss * unit for epoch in fitted.history]
@@ -342,18 +338,6 @@ class RobustEstimator(BaseEstimator):  # type: ignore[misc]
         if certified:
             bound = input_smoothness(module, self._criterion, input_shape=(X.shape[1],), cost=self.cost_)
             self.curvature_ = bound.curvature
-
-    def _check_parameters(self) -> None:
-        both = self.gamma is not None and self.rho is not None
-        require(not both, "gamma", "be left out where `rho` is given", f"{self.gamma} and {self.rho}")
-        if self.gamma is not None:
-            require_number("gamma", self.gamma)
-        if self.rho is not None:
-            require_number("rho", self.rho, zero=True)
-        as_count("epochs", self.epochs)
-        as_count("batch_size", self.batch_size)
-        require_number("learning_rate", self.learning_rate)
-        require(isinstance(self.verbose, Integral), "verbose", "be 0, 1 or 2", repr(self.verbose))
 
     def _held_out(self, data: Samples, seed: int) -> tuple[Samples, EarlyStopping]:
         """Return the samples to train on, and early stopping by the others."""

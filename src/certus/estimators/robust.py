@@ -17,12 +17,12 @@ from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d, validate_data
-from torch import Tensor
+from torch import Tensor, nn
 
 from certus._defaults import ESTIMATOR
 from certus.costs import LabelCost
 from certus.errors import ArgumentError, require, require_number
-from certus.estimators.base import RobustEstimator, cost_of, fold_outputs, is_sizes, make_network
+from certus.estimators.base import RobustEstimator, cost_of, is_sizes, make_network
 from certus.losses import CrossEntropy, SquaredError
 from certus.runs.files import deserialize, serialize
 from certus.storage.files import RunError
@@ -194,8 +194,11 @@ class RobustRegressor(RegressorMixin, RobustEstimator):  # type: ignore[misc]
             spread = float(np.sqrt(np.average((y - mean) ** 2, weights=weights))) or 1.0
         targets = torch.from_numpy((y - mean) / spread)
         self._train(X, targets, weights, 1, certified=False, unit=spread**2)
-        if is_sizes(self.network):
-            fold_outputs(self.module_, mean, spread)
+        if is_sizes(self.network):  # fold mean + spread·F into the last layer
+            last = [part for part in self.module_.modules() if isinstance(part, nn.Linear)][-1]
+            with torch.no_grad():
+                last.weight.mul_(spread)
+                last.bias.mul_(spread).add_(mean)
         return self
 
     def predict(self, X: Any) -> np.ndarray:

@@ -87,7 +87,7 @@ _HOPELESS = 1e-8  # a length that has failed down to here will not succeed
 
 @dataclass(frozen=True)
 class MonotoneAscent(Maximizer):
-    """Monotone ascent with steps of a (batch,) length, in units of 1/2γ; subclasses define step and length.
+    """Monotone ascent with steps of a (batch,) length, in units of 1/2γ; subclasses choose the lengths.
 
     Args:
         tolerance: ε of Algorithm 1, in units of the loss: a sample stops when its gap is at most this.
@@ -106,13 +106,13 @@ class MonotoneAscent(Maximizer):
         require(self.tolerance >= 0, "tolerance", "not be negative", self.tolerance)
         require_count("max_gradients", self.max_gradients)
 
-    @abstractmethod
     def _evaluate(self, objective: Objective, point: Tensor) -> ObjectiveValue:
         """The objective at these points, for one gradient per sample."""
+        return objective.evaluate(point)
 
-    @abstractmethod
     def _first_length(self, objective: Objective, at: ObjectiveValue) -> Tensor:
         """(batch,) lengths to begin with."""
+        return torch.ones_like(at.value)
 
     @abstractmethod
     def _next_length(
@@ -124,9 +124,10 @@ class MonotoneAscent(Maximizer):
         """The same points, with target and gain for this length, and their (batch,) gaps sup f − f."""
         return at, objective.gap(at)
 
-    @abstractmethod
     def _step(self, objective: Objective, at: ObjectiveValue, length: Tensor) -> Tensor:
         """(batch, …) points of Z to try next."""
+        move = per_sample(length, at.point) * (at.target - at.point)
+        return objective.domain.project(at.point + move)
 
     def maximize(self, objective: Objective, callback: Callback | None = None) -> InnerSolution:
         at = self._evaluate(objective, objective.origin)
@@ -188,16 +189,6 @@ class BarzilaiBorwein(MonotoneAscent):
 
     The gap is a bound where the curvature is bounded, and else the estimate ‖∇f‖²/2γ.
     """
-
-    def _evaluate(self, objective: Objective, point: Tensor) -> ObjectiveValue:
-        return objective.evaluate(point)
-
-    def _first_length(self, objective: Objective, at: ObjectiveValue) -> Tensor:
-        return torch.ones_like(at.value)
-
-    def _step(self, objective: Objective, at: ObjectiveValue, length: Tensor) -> Tensor:
-        move = per_sample(length, at.point) * (at.target - at.point)
-        return objective.domain.project(at.point + move)
 
     def _next_length(
         self, objective: Objective, old: ObjectiveValue, new: ObjectiveValue, length: Tensor, rises: Tensor
@@ -310,7 +301,6 @@ def default_maximizer(
     >>> default_maximizer(SquaredSup()), default_maximizer(SquaredL2())
     (ProximalAscent(tolerance=0.005, max_gradients=8), BarzilaiBorwein(tolerance=0.005, max_gradients=8))
     """
-    proximal = isinstance(cost, Cost) and cost.has_prox(
-        domain
-    )  # other objects are refused where they are used
+    # Objects that are no costs are refused where they are used.
+    proximal = isinstance(cost, Cost) and cost.has_prox(domain)
     return (ProximalAscent if proximal else BarzilaiBorwein)(tolerance, max_gradients)

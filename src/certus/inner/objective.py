@@ -64,13 +64,7 @@ class ObjectiveValue:
 
     def replaced_by(self, other: ObjectiveValue, where: Tensor) -> ObjectiveValue:
         """``other`` for the samples of the (batch,) bool mask, ``self`` for the rest."""
-        if where.all():
-            return other
-        mixed = {
-            name: torch.where(per_sample(where, mine), getattr(other, name), mine)
-            for name, mine in vars(self).items()
-        }
-        return ObjectiveValue(**mixed)
+        return other if where.all() else ObjectiveValue(**_mixed(self, other, where))
 
 
 @dataclass(frozen=True)
@@ -202,10 +196,7 @@ class InnerSolution:
         worse one: neither problem may be left open. A value that is not finite never wins over one that is.
         """
         switch = (other.value > self.value) | (torch.isnan(self.value) & ~torch.isnan(other.value))
-        mixed: dict[str, Any] = {
-            name: torch.where(per_sample(switch, mine), getattr(other, name), mine)
-            for name, mine in _tensors(self).items()
-        }
+        mixed: dict[str, Any] = _mixed(self, other, switch)
         ceiling = torch.maximum(self.value + self.gap, other.value + other.gap)  # NaN if either is
         mixed["gap"] = (ceiling - mixed["value"]).nan_to_num(torch.inf, torch.inf)
         mixed["gradients"] = self.gradients + other.gradients
@@ -219,11 +210,14 @@ def assemble(parts: list[tuple[Tensor, InnerSolution]]) -> InnerSolution:
     """Join solutions of parts, each with the places of its samples in the batch."""
     order = torch.cat([places for places, _ in parts]).argsort()
     first = parts[0][1]
+    names = [name for name, value in vars(first).items() if isinstance(value, Tensor)]
     whole: dict[str, Any] = {
-        name: torch.cat([getattr(part, name) for _, part in parts])[order] for name in _tensors(first)
+        name: torch.cat([getattr(part, name) for _, part in parts])[order] for name in names
     }
     return replace(first, **whole)
 
 
-def _tensors(solution: InnerSolution) -> dict[str, Tensor]:
-    return {name: value for name, value in vars(solution).items() if isinstance(value, Tensor)}
+def _mixed(mine: object, other: object, switch: Tensor) -> dict[str, Tensor]:
+    """Return the tensors of ``other`` where the (batch,) mask holds, else those of ``mine``, by name."""
+    tensors = {name: value for name, value in vars(mine).items() if isinstance(value, Tensor)}
+    return {name: torch.where(per_sample(switch, x), vars(other)[name], x) for name, x in tensors.items()}

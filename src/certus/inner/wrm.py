@@ -160,13 +160,8 @@ class WRM(Method):
         An ascent that is good enough for training stops short of T_γ, so that its cost is too low.
         """
         assert self.gamma is not None
-        return WRM(
-            self.gamma,
-            cost=self.cost,
-            domain=self.domain,
-            maximizer=self.maximizer.careful(),
-            label_cost=self.label_cost,
-        )
+        precise, label_cost = self.maximizer.careful(), self.label_cost
+        return WRM(self.gamma, cost=self.cost, domain=self.domain, maximizer=precise, label_cost=label_cost)
 
     def perturb(
         self, loss: AnyLoss, inputs: Tensor, targets: Tensor | None = None, weights: Tensor | None = None
@@ -302,7 +297,7 @@ def robust_surrogate(
     >>> robust_surrogate(lambda z: z @ slope, torch.zeros(1, 2), gamma=0.5)   # ‖slope‖²/4γ
     tensor([12.5000])
     """
-    maximizer = maximizer or _precise(cost, domain)
+    maximizer = maximizer or default_maximizer(cost, domain, tolerance=1e-6, max_gradients=200)
     wrm = WRM(gamma, cost=cost, domain=domain, maximizer=maximizer, label_cost=label_cost)
     solution = wrm.solve(loss, inputs, targets)
     if not torch.is_grad_enabled():
@@ -330,9 +325,5 @@ def transport_map(
     >>> transport_map(lambda z: z @ slope, torch.zeros(1, 2), gamma=0.5)      # z₀ + slope/2γ
     tensor([[3., 4.]])
     """
-    maximizer = maximizer or _precise(cost, domain)
+    maximizer = maximizer or default_maximizer(cost, domain, tolerance=1e-6, max_gradients=200)
     return WRM(gamma, cost=cost, domain=domain, maximizer=maximizer)(loss, inputs, targets)
-
-
-def _precise(cost: Cost, domain: Domain) -> Maximizer:
-    return default_maximizer(cost, domain, tolerance=1e-6, max_gradients=200)

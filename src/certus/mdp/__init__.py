@@ -6,8 +6,7 @@ Each transition of the environment is moved by an adversary who pays γ times th
 
 from certus.mdp.cartpole import CartPole, make_cartpole, make_cartpoles, variations
 from certus.mdp.deep import DeepQLearning
-from certus.mdp.evaluation import episode_lengths, episode_rewards
-from certus.mdp.policies import Covering, load_policy
+from certus.mdp.policies import Covering, episode_lengths, episode_rewards, load_policy
 from certus.mdp.robust import robust_optimum, worst_case_values
 from certus.mdp.tabular import TabularQLearning, cartpole_learner, fit_cartpole
 from certus.mdp.transition import AngleReward, RobustTransition

@@ -41,10 +41,7 @@ def warn_if_uncompiled() -> None:
         )
 
 
-Real: TypeAlias = Any
-"""A number or an array of doubles: compiled loops pass the first, NumPy both."""
-
-_STEPS = 6  # enough for the last digit of every double x ≥ 0
+Real: TypeAlias = Any  # a number or an array of doubles: compiled loops pass the first, NumPy both
 
 
 def lambert_w(x: Real) -> Real:
@@ -54,7 +51,7 @@ def lambert_w(x: Real) -> Real:
     1.0
     """
     w = np.log1p(x)
-    for _ in range(_STEPS):
+    for _ in range(6):  # enough for the last digit of every double x ≥ 0
         excess = w - x * np.exp(-w)
         w = w - excess / (1 + w - (w + 2) * excess / (2 * w + 2))
     return w

@@ -1,4 +1,4 @@
-"""Policies: Q-tables on a covering of the state space by equal cells, and small smooth Q-networks."""
+"""Policies, Q-tables on equal cells of the state space and smooth Q-networks, and episodes run with them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import torch
@@ -15,7 +15,12 @@ from torch import Tensor, nn
 
 from certus.errors import ArgumentError, require, require_count
 from certus.mdp._compiled import Real, compiled
+from certus.mdp.cartpole import ORIGINAL, START, STEP_LIMIT, CartPole, advance, fallen
+from certus.mdp.transition import Reward
 from certus.storage.tensors import load_tensors, save_tensors
+
+if TYPE_CHECKING:
+    import gymnasium
 
 
 @dataclass(frozen=True)
@@ -23,7 +28,6 @@ class NetworkShape:
     """Shape of a Q-network.
 
     Args:
-        actions: how many there are.
         scales: a typical size of each coordinate; states are divided by them.
         hidden: width of both hidden layers.
         discount: λ; outputs are multiplied by 1/(1 − λ), the sum of discounted ones.
@@ -130,15 +134,13 @@ Observations = NDArray[np.floating]
 
 
 class Policy(Protocol):
-    """Chooses an action for each observation."""
+    """Policy: an action for each observation."""
 
     def actions(self, observations: Observations, /) -> Actions:
-        """The greedy actions. Shapes (n, width) → (n,)."""
-        ...
+        """Return the greedy actions. Shapes (n, width) → (n,)."""
 
     def save(self, path: str | Path, /) -> None:
         """Write a safetensors file that ``load_policy`` reads; it never executes code."""
-        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,7 +149,6 @@ class TabularPolicy:
 
     Attributes:
         table: (cells, actions) Q.
-        covering: the cells.
         columns: which entries of an observation the covering covers; None, all of them.
     """
 
@@ -157,8 +158,7 @@ class TabularPolicy:
 
     def actions(self, observations: Observations) -> Actions:
         seen = observations if self.columns is None else observations[:, list(self.columns)]
-        best: Actions = self.table[self.covering.cells(seen.astype(np.float64))].argmax(1)
-        return best
+        return np.asarray(self.table[self.covering.cells(seen.astype(np.float64))].argmax(1))
 
     def save(self, path: str | Path) -> None:
         note = {"policy": "tabular", "covering": asdict(self.covering), "columns": self.columns}
@@ -171,10 +171,9 @@ class DeepPolicy:
 
     network: QNetwork
 
+    @torch.no_grad()
     def actions(self, observations: Observations) -> Actions:
-        with torch.no_grad():
-            best: Actions = self.network(torch.from_numpy(observations).float()).argmax(1).numpy()
-        return best
+        return np.asarray(self.network(torch.from_numpy(observations).float()).argmax(1))
 
     def save(self, path: str | Path) -> None:
         note = {"policy": "deep", "shape": asdict(self.network.shape)}
@@ -194,3 +193,80 @@ def load_policy(path: str | Path) -> TabularPolicy | DeepPolicy:
         return DeepPolicy(network.requires_grad_(False))
     except (KeyError, TypeError, RuntimeError):
         raise ArgumentError(f"`path` must name a saved policy; got {path}.") from None
+
+
+@dataclass(frozen=True)
+class Trials:
+    """Results of cart-pole episodes.
+
+    Attributes:
+        lengths: (trials,) steps until the pole or the cart was beyond its limit, at most the step limit.
+        fell: (trials,) whether the pole was.
+        ran_off: (trials,) whether the cart was, with the pole still up.
+    """
+
+    lengths: NDArray[np.int64]
+    fell: NDArray[np.bool_]
+    ran_off: NDArray[np.bool_]
+
+
+def episode_lengths(
+    policy: Policy,
+    system: CartPole = ORIGINAL,
+    *,
+    trials: int = 1000,
+    seed: int = 0,
+    step_limit: int = STEP_LIMIT,
+) -> NDArray[np.int64]:
+    """Return (trials,) episode lengths of ``run_trials``."""
+    return run_trials(policy, system, trials=trials, seed=seed, step_limit=step_limit).lengths
+
+
+def run_trials(
+    policy: Policy,
+    system: CartPole = ORIGINAL,
+    *,
+    trials: int = 1000,
+    seed: int = 0,
+    step_limit: int = STEP_LIMIT,
+) -> Trials:
+    """Run episodes on the simulated cart-pole, all side by side.
+
+    Equal seeds give equal first states, so that policies can be compared in pairs.
+    """
+    require_count("trials", trials)
+    require_count("step_limit", step_limit)
+    state = np.random.default_rng(seed).uniform(-START, START, (4, trials))
+    lengths, standing = np.zeros(trials, dtype=np.int64), np.arange(trials)
+    fell, ran_off = np.zeros((2, trials), dtype=bool)
+    for _ in range(step_limit):
+        push = 2.0 * policy.actions(state.T) - 1.0
+        x, speed, angle, spin = state
+        state = np.stack(advance(x, speed, angle, spin, push, system))
+        lengths[standing] += 1
+        over = fallen(state[0], state[2], system)
+        fell[standing] = np.abs(state[2]) > system.angle_limit
+        ran_off[standing] = over & ~fell[standing]
+        state, standing = state[:, ~over], standing[~over]
+        if not len(standing):
+            break
+    return Trials(lengths, fell, ran_off)
+
+
+def episode_rewards(
+    policy: Policy, env: gymnasium.Env[Any, Any], reward: Reward, *, trials: int = 100, seed: int = 0
+) -> NDArray[np.float64]:
+    """(trials,) the mean of r(s) over the states of each episode, in any environment of gymnasium."""
+    require_count("trials", trials)
+    means = np.zeros(trials)
+    for trial in range(trials):
+        observation, _ = env.reset(seed=seed * trials + trial)
+        seen, over = [], False
+        while not over:
+            action = int(policy.actions(np.asarray(observation)[None])[0])
+            observation, _, ended, cut, _ = env.step(action)
+            seen.append(np.asarray(observation))
+            over = bool(ended or cut)
+        with torch.no_grad():
+            means[trial] = float(reward(torch.from_numpy(np.stack(seen))).mean())
+    return means

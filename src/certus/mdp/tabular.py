@@ -39,7 +39,6 @@ from certus.mdp.transition import (
 if TYPE_CHECKING:
     import gymnasium
 
-Table = NDArray[np.float64]
 _UPRIGHT = AngleReward()
 
 
@@ -116,7 +115,16 @@ class TabularQLearning:
         check_reward(self.reward, torch.from_numpy(self.covering.centres[:1]), gradient=followed)
         if transition is None or not isinstance(self.reward, AngleReward):
             return
-        threshold, where = self._weakest(self.reward.coordinate)
+        # The γ at which the adversary moves e^(−|β|) by one cell of β, of width h. With the Q-term V may
+        # reach 1/(1 − λ). If it falls evenly from there to 0 at the edge, b away, the next cell is lower by
+        # h/((1 − λ)b), which pays for γh² where γ < 1/((1 − λ)bh).
+        axis = self.reward.coordinate
+        width = self.covering.widths[axis]
+        threshold, where = finest_penalty(width), "at rest"
+        if self.landing == Landing.COVER:
+            reach = (self.covering.upper[axis] - self.covering.lower[axis]) / 2
+            threshold = 1 / ((1 - self.discount) * reach * width)
+            where = "where the value falls evenly to the edge"
         if transition.gamma < threshold:
             warnings.warn(
                 f"gamma = {transition.gamma:g} is below {threshold:.3g}: {where} the adversary moves a state "
@@ -125,28 +133,16 @@ class TabularQLearning:
                 stacklevel=3,
             )
 
-    def _weakest(self, axis: int) -> tuple[float, str]:
-        """The γ at which the adversary moves e^(−|β|) by one cell of β, and where: h its width.
-
-        With the Q-term V may reach 1/(1 − λ). If it falls evenly from there to 0 at the edge, b away, the
-        next cell is lower by h/((1 − λ)b), which pays for γh² where γ < 1/((1 − λ)bh).
-        """
-        width = self.covering.widths[axis]
-        if self.landing == Landing.ROUND:
-            return finest_penalty(width), "at rest"
-        reach = (self.covering.upper[axis] - self.covering.lower[axis]) / 2
-        return 1 / ((1 - self.discount) * reach * width), "where the value falls evenly to the edge"
-
     @property
     def transition(self) -> RobustTransition | None:
         """The robust transition without its Q-term; None for a nominal agent."""
         require(0 <= self.discount < 1, "discount", "lie in [0, 1)", self.discount)
         return None if self.gamma is None else RobustTransition(self.reward, self.gamma)
 
+    @torch.no_grad()
     def rewards(self, points: Points) -> NDArray[np.float64]:
         """r at points of the covering's space. Shapes (n, axes) → (n,)."""
-        with torch.no_grad():
-            return self.reward(torch.from_numpy(points)).numpy()
+        return self.reward(torch.from_numpy(points)).numpy()
 
     def fit(self, env: gymnasium.Env[Any, Any], seed: int = 0) -> Training:
         """Learn in an environment with a continuous observation and discrete actions.
@@ -185,7 +181,7 @@ class TabularQLearning:
         return seen if self.columns is None else seen[:, list(self.columns)]
 
     def _land(
-        self, point: Points, transition: RobustTransition | None, table: Table, rewards: Points
+        self, point: Points, transition: RobustTransition | None, table: Points, rewards: Points
     ) -> tuple[int, float]:
         """Return the cell where a transition to ŝ lands, and its transport cost."""
         if transition is None:
@@ -271,7 +267,7 @@ def _cell(angle: float, spin: float, grid: CellGrid) -> int:
 
 @compiled
 def _train(
-    table: Table,
+    table: Points,
     generator: np.random.Generator,
     system: CartPole,
     grid: CellGrid,

@@ -29,6 +29,8 @@ from certus.mdp._compiled import Real, compiled, lambert_w, lambert_w_fast
 
 Reward = Callable[[Tensor], Tensor]
 """``reward(states) -> (batch,)``, differentiable in the states."""
+Value = Reward
+"""V(s) = max_a Q(s, a), differentiable in the states."""
 
 
 @dataclass(frozen=True)
@@ -129,9 +131,6 @@ def check_reward(reward: Reward, states: Tensor, *, gradient: bool = True) -> No
             "Write it with torch operations on the states, without .detach(), .item() or NumPy."
         )
 
-
-Value = Callable[[Tensor], Tensor]
-"""V(s) = max_a Q(s, a): ``value(states) -> (batch,)``, differentiable in the states."""
 
 _PRECISE = BarzilaiBorwein(tolerance=1e-8, max_gradients=100)
 

@@ -121,12 +121,7 @@ def mlp(inputs: int, widths: Sequence[int], outputs: int, activation: str = "elu
 
 
 def certified_mlp(
-    inputs: int,
-    widths: Sequence[int],
-    outputs: int,
-    units: str = "logcosh",
-    *,
-    basis: Tensor | None = None,
+    inputs: int, widths: Sequence[int], outputs: int, units: str = "logcosh", *, basis: Tensor | None = None
 ) -> nn.Sequential:
     """Return a fully connected network on flattened inputs, for certified training.
 

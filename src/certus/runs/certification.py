@@ -1,5 +1,4 @@
-"""Certificates of a run, deterministic or by randomised smoothing, from settings that are stored in the
-file."""
+"""Certificates of a run, deterministic or by randomised smoothing, from settings stored in their files."""
 
 from __future__ import annotations
 
@@ -15,8 +14,8 @@ import certus
 from certus._progress import ProgressFunction
 from certus.certificates import Certificate, certify
 from certus.certificates.cache import DualValueCache
+from certus.certificates.confidence import INEQUALITIES
 from certus.certificates.engine import Progress
-from certus.certificates.proven.concentration import INEQUALITIES
 from certus.costs import LabelCost
 from certus.data import Subset, choose_rows
 from certus.datasets import SplitDataset, load
@@ -24,7 +23,6 @@ from certus.datasets.catalogue import TABLES
 from certus.datasets.new_data import load_like
 from certus.domains import Unbounded
 from certus.errors import LARGEST, LEAST, require, require_number, require_seed
-from certus.losses import Criterion, CrossEntropy, MissProbability, SmoothMargin
 from certus.runs.files import serialize
 from certus.runs.loaded_run import LoadedRun, check_holdout, named_split
 from certus.smoothing._certify import ENOUGH, certify_smoothed
@@ -76,23 +74,18 @@ class CertifySettings:
 
     def __post_init__(self) -> None:
         check_types(self)
-        for name, values in (
-            ("rho", self.rho),
-            ("gamma", self.gammas or ()),
-            ("clip", (self.clip,)),
-            ("label_cost", (self.label_cost,)),
-        ):
+        gammas, single = self.gammas or (), {"clip": (self.clip,), "label_cost": (self.label_cost,)}
+        for name, values in {"rho": self.rho, "gamma": gammas, **single}.items():
             for value in values:  # what is no number, or negative, is refused where it is used
                 require(value is None or not value > LARGEST, name, f"be at most {LARGEST:g}", value)
-        for value in self.gammas or ():
+        for value in gammas:
             require(not value < LEAST, "gamma", f"be at least {LEAST:g}", value)
         for name in ("local_radii", "gamma_rounds", "attack_steps"):
             value = getattr(self, name)
             require(0 <= value <= MOST_ROUNDS, name, f"lie between 0 and {MOST_ROUNDS}", value)
-        legal = ", ".join(INEQUALITIES)
-        require(self.inequality in INEQUALITIES, "inequality", f"be one of {legal}", repr(self.inequality))
-        valid = self.class_weights in ("equal", "balanced")
-        require(valid, "class_weights", "be one of equal, balanced", repr(self.class_weights))
+        for name, legal in (("inequality", list(INEQUALITIES)), ("class_weights", ["equal", "balanced"])):
+            value = getattr(self, name)
+            require(value in legal, name, f"be one of {', '.join(legal)}", repr(value))
         require_seed(self.seed)
 
     def as_json(self) -> dict[str, Any]:
@@ -147,11 +140,7 @@ def certify_run(
         require_holdout(trained, settings)
     chosen = certified_data(trained, settings)
     data, domain = chosen.data, Unbounded() if settings.unbounded else trained.domain
-    criterion: Criterion = trained.loss.criterion
-    if isinstance(criterion, CrossEntropy | SmoothMargin | MissProbability):
-        criterion = CrossEntropy()  # smoothing and margins are devices of training, not to be certified
-    price, classes = settings.label_cost, trained.data.classes
-    require(price is None or classes is not None, "label_cost", "be left out for regression", price)
+    criterion = trained.certified_criterion
     counts = balancing_weights(trained.data).tolist() if settings.class_weights == "balanced" else None
     certificate = certify(
         trained.loss.model,
@@ -165,7 +154,7 @@ def certify_run(
         clip=settings.clip,
         gammas=settings.gammas,
         class_weights=counts,
-        label_cost=None if price is None or classes is None else LabelCost(price, classes),
+        label_cost=_label_cost(trained, settings),
         inequality=settings.inequality if settings.confidence is not None else None,
         seed=settings.seed,
         local_radii=settings.local_radii,
@@ -175,29 +164,39 @@ def certify_run(
         cache=cache,
         progress=progress or False,
     )
-    about = {
+    problem = {"criterion": criterion, "cost": trained.cost, "domain": domain}
+    return replace(certificate, about=_about(trained, settings, chosen, problem))
+
+
+def _label_cost(trained: LoadedRun, settings: CertifySettings) -> LabelCost | None:
+    price, classes = settings.label_cost, trained.data.classes
+    require(price is None or classes is not None, "label_cost", "be left out for regression", price)
+    return None if price is None or classes is None else LabelCost(price, classes)
+
+
+def _about(
+    trained: LoadedRun, settings: CertifySettings, chosen: Subset, problem: dict[str, Any]
+) -> dict[str, Any]:
+    """Origin of a certificate, as JSON: run, data, settings, digests and versions."""
+    return {
         "run": str(trained.run.path),
         "data": settings.data or trained.data.name,
         "rows": chosen.as_json(),
         "units": trained.data.units,
         "settings": settings.as_json(),
-        "criterion": serialize(criterion),
-        "cost": serialize(trained.cost),
-        "domain": serialize(domain),
+        **{name: serialize(part) for name, part in problem.items()},
         "digests": fingerprint(trained, settings),
         "threads": torch.get_num_threads(),
         "code_digest": code_digest(),
         "certus_version": certus.__version__,
         "torch_version": torch.__version__,
     }
-    return replace(certificate, about=about)
 
 
 def fingerprint(trained: LoadedRun, settings: CertifySettings) -> dict[str, str]:
     """Return SHA-256 digests of the problem, the weights, the certified samples and the whole source."""
     data, record = certified_data(trained, settings).data, trained.run.record
-    problem = {name: getattr(record, name) for name in _PROBLEM}
-    problem["model"] = trained.settings.model
+    problem = {"model": trained.settings.model} | {name: getattr(record, name) for name in _PROBLEM}
     return {
         "problem": hashlib.sha256(json.dumps(problem, sort_keys=True).encode()).hexdigest(),
         "weights": digest(dict(trained.loss.model.state_dict())),
@@ -218,9 +217,6 @@ class SmoothingSettings:
     def __post_init__(self) -> None:
         require_number("smoothing", self.sigma)
 
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
-
 
 def certify_smoothed_run(
     trained: LoadedRun,
@@ -234,43 +230,25 @@ def certify_smoothed_run(
     assert settings.confidence is not None  # there is no statement without one
     require_holdout(trained, settings)
     chosen = certified_data(trained, settings)
-    price, classes = settings.label_cost, trained.data.classes
-    require(price is None or classes is not None, "label_cost", "be left out for regression", price)
-    others = None
-    if settings.data is None and settings.split != "calibration":
-        others = trained.data.calibration
-        if len(others) > ENOUGH:
-            others = others[choose_rows(len(others), ENOUGH, settings.seed)]
+    own = settings.data is None and settings.split != "calibration"
+    others = trained.data.calibration if own else None
+    if others is not None and len(others) > ENOUGH:
+        others = others[choose_rows(len(others), ENOUGH, settings.seed)]
     certificate = certify_smoothed(
         trained.loss.model,
         chosen.data,
         rho=settings.rho,
-        sigma=noisy.sigma,
-        draws=noisy.draws,
+        **asdict(noisy),
         confidence=settings.confidence,
-        votes=noisy.votes,
-        abstain=noisy.abstain,
         clip=settings.clip,
         cost=trained.cost,
-        label_cost=None if price is None or classes is None else LabelCost(price, classes),
+        label_cost=_label_cost(trained, settings),
         calibration=others,
         seed=settings.seed,
         attack_steps=settings.attack_steps,
         progress=progress,
         cache=cache,
     )
-    about = {
-        "run": str(trained.run.path),
-        "data": settings.data or trained.data.name,
-        "rows": chosen.as_json(),
-        "units": trained.data.units,
-        "settings": settings.as_json() | {"noise": noisy.as_json()},
-        "cost": serialize(trained.cost),
-        "digests": fingerprint(trained, settings),
-        "threads": torch.get_num_threads(),
-        "code_digest": code_digest(),
-        "certus_version": certus.__version__,
-        "torch_version": torch.__version__,
-        "numpy_version": np.__version__,
-    }
+    about = _about(trained, settings, chosen, {"cost": trained.cost}) | {"numpy_version": np.__version__}
+    about["settings"]["noise"] = asdict(noisy)
     return replace(certificate, about=about)

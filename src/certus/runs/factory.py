@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from certus._defaults import NOISY_STEPS
 from certus._names import GRADIENT_ATTACKS, NORMS
@@ -31,7 +31,6 @@ from certus.models.own_code import file_digest, is_own_file
 from certus.runs.directory import RunDirectory
 from certus.runs.settings import Settings, column_costs
 from certus.storage.files import CorruptFileError, RunError, convert
-from certus.training import RandomAffine, RandomTranslation
 from certus.training.certified import CertifiedTraining
 
 
@@ -297,10 +296,3 @@ def _stiffness(settings: Settings) -> float:
     """Factor by which the curvature of the training loss may exceed that of cross-entropy."""
     sharpness = 1 / settings.temperature
     return max(1.0, sharpness) if settings.margin else max(sharpness, sharpness**2)
-
-
-def build_augmentation(settings: Settings) -> Callable[[Tensor], Tensor] | None:
-    """Return the augmentation of training images; None if there is none."""
-    if settings.affine:
-        return RandomAffine(settings.affine, settings.translate)
-    return RandomTranslation(settings.translate) if settings.translate else None

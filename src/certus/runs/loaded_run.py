@@ -21,7 +21,7 @@ from certus.datasets import SplitDataset
 from certus.domains import Domain
 from certus.errors import ArgumentError, require
 from certus.inner import WRM, default_maximizer
-from certus.losses import ModelLoss
+from certus.losses import Criterion, CrossEntropy, MissProbability, ModelLoss, SmoothMargin
 from certus.runs.directory import RunDirectory
 from certus.runs.factory import load_data, load_same_data, read_settings, rebuild_model
 from certus.runs.files import deserialize
@@ -99,6 +99,12 @@ class LoadedRun:
         return self.loss.model
 
     @property
+    def certified_criterion(self) -> Criterion:
+        """The criterion without label smoothing and margins, which serve training alone."""
+        plain = isinstance(self.loss.criterion, CrossEntropy | SmoothMargin | MissProbability)
+        return CrossEntropy() if plain else self.loss.criterion
+
+    @property
     def wrm(self) -> WRM:
         """WRM at the final γ of the run, with an accurate maximizer."""
         if self.gamma is None:
@@ -123,16 +129,9 @@ def open_run(run: RunDirectory, *, model: str | None = None) -> LoadedRun:
     except (TypeError, ValueError, RuntimeError) as reason:
         line = " ".join(str(reason).split())
         raise RunError(f"{run.path} is corrupt: its result does not fit: {line}.") from None
-    return LoadedRun(
-        run,
-        settings,
-        data,
-        ModelLoss(network.eval(), deserialize(record.criterion)),
-        deserialize(record.cost),
-        deserialize(record.domain),
-        gamma,
-        rho_hat,
-    )
+    loss = ModelLoss(network.eval(), deserialize(record.criterion))
+    cost, domain = deserialize(record.cost), deserialize(record.domain)
+    return LoadedRun(run, settings, data, loss, cost, domain, gamma, rho_hat)
 
 
 def load_run(path: str | Path, *, model: str | None = None, data: str | None = None) -> LoadedRun:

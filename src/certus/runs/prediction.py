@@ -78,28 +78,23 @@ def predict_rows(trained: LoadedRun, rows: NewRows, reach: float | None) -> Pred
     codes = predicted(outputs)
     names = data.class_names or tuple(map(str, range(data.classes)))
     right = None if rows.targets is None else float((codes == rows.targets).double().mean())
-    radii = None if reach is None else _radii(trained, rows.inputs, reach)
-    return Predictions(
-        tuple(names[code] for code in codes.tolist()), outputs.double().softmax(1), None, radii, right
-    )
-
-
-def _radii(trained: LoadedRun, inputs: Tensor, reach: float) -> Tensor:
-    """Return (n,) proven radii: no nearer input has another label."""
-    certificate = certify(
-        trained.loss.model,
-        (inputs, None),
-        epsilon=reach,
-        cost=trained.cost,
-        domain=trained.domain,
-        gammas=(1.0,),
-        gamma_rounds=0,
-        attack_steps=0,
-        progress=False,
-    )
-    assert certificate.proven_error_cost is not None  # it has classes
-    # The floor is a cost, rounded down; a last bit is given up for the root.
-    return error_distance(certificate.proven_error_cost, certificate.unit_cost) * (1 - 1e-15)
+    labels, radii = tuple(names[code] for code in codes.tolist()), None
+    if reach is not None:
+        certificate = certify(
+            model,
+            (rows.inputs, None),
+            epsilon=reach,
+            cost=trained.cost,
+            domain=trained.domain,
+            gammas=(1.0,),
+            gamma_rounds=0,
+            attack_steps=0,
+            progress=False,
+        )
+        assert certificate.proven_error_cost is not None  # it has classes
+        # The floor is a cost, rounded down; a last bit is given up for the root.
+        radii = error_distance(certificate.proven_error_cost, certificate.unit_cost) * (1 - 1e-15)
+    return Predictions(labels, outputs.double().softmax(1), None, radii, right)
 
 
 _CLOSE = 1e-6

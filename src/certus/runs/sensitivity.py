@@ -16,13 +16,12 @@ import torch
 from certus.certificates import certify
 from certus.certificates.category_changes import bracket_category_changes
 from certus.certificates.certificate import Bracket
-from certus.certificates.proven.problem import Problem
+from certus.certificates.problem import Problem
 from certus.costs import Masked
 from certus.data import YEAR, Samples, Subset
 from certus.datasets import SplitDataset
 from certus.errors import LARGEST, LEAST, require, require_number
 from certus.evidence import Evidence
-from certus.losses import Criterion, CrossEntropy, MissProbability, SmoothMargin
 from certus.runs.factory import Feature, default_cost
 from certus.runs.loaded_run import LoadedRun, named_split
 
@@ -102,10 +101,7 @@ def move_feature(
     """
     mask = torch.zeros(rows.inputs.shape[1], dtype=torch.bool)
     mask[list(feature.columns)] = True
-    criterion: Criterion = trained.loss.criterion
-    if isinstance(criterion, CrossEntropy | SmoothMargin | MissProbability):
-        criterion = CrossEntropy()  # smoothing and margins are devices of training, not to be certified
-    cost = Masked(default_cost(trained.data), mask)
+    criterion, cost = trained.certified_criterion, Masked(default_cost(trained.data), mask)
     if feature.category:
         problem = Problem.of(trained.loss.model, rows, criterion, cost, trained.domain)
         bracket = bracket_category_changes(problem, feature.columns, rho * len(rows), rho)

@@ -27,7 +27,6 @@ from certus.models.own_code import Sources, file_digest
 from certus.runs.directory import Recorder, RunDirectory
 from certus.runs.factory import (
     ITERATED,
-    build_augmentation,
     build_certified_training,
     build_cost,
     build_criterion,
@@ -40,7 +39,7 @@ from certus.runs.files import deserialize, measure_result, serialize
 from certus.runs.settings import Settings, decay_of_layers
 from certus.smoothing.sampling import Noise
 from certus.storage.files import RunError
-from certus.training import Callback, Fit, fit
+from certus.training import Callback, Fit, RandomAffine, RandomTranslation, fit
 from certus.training._fit import one_device
 from certus.training.augmentation import smoothed_concavity
 from certus.training.metrics import balanced
@@ -118,6 +117,11 @@ def train_run(
         raise RunError(f"{run.path} is corrupt: its criterion is {criterion!r}.")
     recorder = Recorder(run.path, writes=fabric.global_rank == 0)
     optimizer = {"adam": torch.optim.Adam, "sgd": torch.optim.SGD}[settings.optimizer]
+    augment: RandomAffine | RandomTranslation | None = None
+    if settings.affine:
+        augment = RandomAffine(settings.affine, settings.translate)
+    elif settings.translate:
+        augment = RandomTranslation(settings.translate)
     cosine = partial(CosineAnnealingLR, T_max=settings.epochs)
     done = fit(
         network,
@@ -129,7 +133,7 @@ def train_run(
         optimizer=partial(optimizer, lr=settings.learning_rate),
         scheduler=cosine if settings.schedule == "cosine" else None,
         certified=build_certified_training(settings, data),
-        augment=build_augmentation(settings),
+        augment=augment,
         noise=Noise(settings.noise, deserialize(record.cost)) if settings.noise else None,
         weight_decay=decay_of_layers(settings.weight_decay),
         seed=settings.seed,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import hashlib
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 from certus.certificates.cache import differences, table_differences
 from certus.certificates.certificate import Certificate
-from certus.certificates.files import as_json, read_certificate, read_content, sample_table
+from certus.certificates.files import as_json, read_certificate, sample_table
 from certus.errors import ArgumentError, require_confidence
 from certus.runs.certification import CertifySettings, SmoothingSettings, fingerprint
 from certus.runs.directory import SETTINGS, RunDirectory
@@ -42,8 +43,6 @@ class _Digests(Struct):
 
 
 class _Origin(Struct):
-    """Run, settings and digests of a certificate, from its ``about`` entry."""
-
     run: str
     settings: dict[str, Any]
     digests: _Digests
@@ -56,14 +55,15 @@ class Statement:
     Attributes:
         content: the JSON, without its digest.
         run, settings: where the run was, and what was asked.
+        noise: further settings of a certificate by randomised smoothing; None for others.
         table: the bytes of the table beside it; None if there is none.
     """
 
-    file: Path
     content: dict[str, Any]
     run: Path
     settings: CertifySettings
-    table: bytes | None
+    noise: SmoothingSettings | None = None
+    table: bytes | None = None
 
     @staticmethod
     def read(file: Path) -> Statement:
@@ -71,53 +71,83 @@ class Statement:
 
         A certification that ends meanwhile exchanges both files: they are read again if the first changed.
         """
-        while True:
-            before = _bytes(file)
-            stated = Statement._read(file)
-            if before == _bytes(file):
-                return stated
-
-    @staticmethod
-    def _read(file: Path) -> Statement:
-        about = read_certificate(file).about
+        before, content, noise = _bytes(file), read_json(file), None
+        smoothed = isinstance(content, dict) and content.get("kind") == "smoothing"
+        certificate = SmoothedCertificate.load(file) if smoothed else read_certificate(file)
         try:
-            origin = convert(about, _Origin)
+            origin = convert(certificate.about, _Origin)
+            if smoothed:
+                noise = convert(origin.settings.pop("noise", None), SmoothingSettings)
             settings = convert(origin.settings, CertifySettings)
-            if origin.digests.table is UNSET:
+            if smoothed:
+                require_confidence(settings.confidence)
+            elif origin.digests.table is UNSET:
                 raise CorruptFileError("`digests` lacks table")
-        except CorruptFileError as reason:
+        except (CorruptFileError, ArgumentError) as reason:
             raise CorruptFileError(f"{file} is corrupt: its settings do not fit: {reason}") from None
-        return Statement(file, read_content(file), Path(origin.run), settings, _bytes(file.parent / TABLE))
+        content = _content(certificate) if smoothed else without_checksum(content)
+        table = None if smoothed else _bytes(file.parent / TABLE)
+        stated = Statement(content, Path(origin.run), settings, noise, table)
+        return stated if _bytes(file) == before else Statement.read(file)
 
     def other_problem(self, trained: LoadedRun) -> list[str]:
-        """List digests of the run or its data that differ from those certified."""
-        return changed_digests(self.content["about"], trained, self.settings)
+        """List which of problem, weights, samples and source differ from those certified."""
+        return [
+            f"digests.{name}: the {name} are not those that were certified"
+            for name, value in fingerprint(trained, self.settings).items()
+            if self.content["about"]["digests"][name] != value
+        ]
 
-    def differences(self, again: Certificate) -> list[str]:
+    def differences(self, again: Certificate | SmoothedCertificate) -> list[str]:
         """List the entries of the file, and of the table beside it, that differ from a recomputation."""
-        now, about = without_checksum(as_json(again)), self.content["about"]
-        digests = now["about"]["digests"] | {"table": about["digests"]["table"]}
-        same = {name: about[name] for name in CIRCUMSTANCES if name in about}
-        now["about"] = now["about"] | same | {"digests": digests}
-        return differences(self.content, now) + self._table_differences(again)
-
-    def _table_differences(self, again: Certificate) -> list[str]:
-        content = self.table
-        if content is None:
-            return []
-        other = hashlib.sha256(content).hexdigest() != self.content["about"]["digests"]["table"]
-        messages = [f"{TABLE}: it is not the file that was written with the certificate"] if other else []
+        now, about = _content(again), self.content["about"]
+        names = CIRCUMSTANCES if self.noise is None else (*CIRCUMSTANCES, "numpy_version")
+        now["about"] |= {name: about[name] for name in names if name in about}
+        if isinstance(again, SmoothedCertificate):
+            return differences(self.content, now)
+        now["about"]["digests"]["table"] = about["digests"]["table"]
+        messages = differences(self.content, now)
+        if self.table is None:
+            return messages
+        if hashlib.sha256(self.table).hexdigest() != about["digests"]["table"]:
+            messages.append(f"{TABLE}: it is not the file that was written with the certificate")
         try:
-            return messages + table_differences(content.decode(errors="replace"), sample_table(again))
+            return messages + table_differences(self.table.decode(errors="replace"), sample_table(again))
         except csv.Error as reason:
             return [*messages, f"{TABLE}: it is no table: {reason}"]
 
-    def remarks(self, again: Certificate) -> list[str]:
-        """List circumstances that a reader of the outcome should know."""
-        messages = other_versions(self.content["about"], again.about)
-        if self.table is None:
+    def remarks(self, again: Certificate | SmoothedCertificate) -> list[str]:
+        """List circumstances that a reader of the outcome should know, such as other versions."""
+        about, now = self.content["about"], again.about
+        messages = [
+            f"{name.replace('_', ' ')} {about.get(name)} made it; this is {now[name]}"
+            for name in _VERSIONS
+            if about.get(name) != now[name]
+        ]
+        if self.noise is not None and (threads := about.get("threads")) != now["threads"]:
+            messages.append(
+                f"{threads} threads made it; these are {now['threads']}: "
+                "a prediction on a boundary may be another"
+            )
+        if self.noise is None and self.table is None:
             messages.append(f"{TABLE} is absent: its rows were not compared")
         return messages
+
+
+def _content(certificate: Certificate | SmoothedCertificate) -> dict[str, Any]:
+    """The JSON of a certificate as read from a file: with lists for tuples, and without its digest."""
+    content = certificate.as_json() if isinstance(certificate, SmoothedCertificate) else as_json(certificate)
+    return without_checksum(json.loads(json.dumps(content)))
+
+
+def _bytes(file: Path) -> bytes | None:
+    """Content of a file; None if it does not exist."""
+    try:
+        return read_regular(file, MOST_TABLE)
+    except FileNotFoundError:
+        return None
+    except OSError as reason:
+        raise CorruptFileError(f"{file} cannot be read: {reason.strerror}.") from None
 
 
 def certified_folder(file: Path, run: Path, weights: str) -> Path:
@@ -141,96 +171,3 @@ def _weights_of(place: Path) -> object:
         return (RunDirectory(place).result or {}).get(WEIGHTS)
     except RunError:
         return None
-
-
-def changed_digests(about: dict[str, Any], trained: LoadedRun, settings: CertifySettings) -> list[str]:
-    """List which of problem, weights, samples and source differ from those certified."""
-    return [
-        f"digests.{name}: the {name} are not those that were certified"
-        for name, value in fingerprint(trained, settings).items()
-        if about["digests"][name] != value
-    ]
-
-
-def other_versions(stated: dict[str, Any], now: dict[str, Any]) -> list[str]:
-    """List versions of the source code, of certus and of torch that differ."""
-    return [
-        f"{name.replace('_', ' ')} {stated.get(name)} made it; this is {now[name]}"
-        for name in _VERSIONS
-        if stated.get(name) != now[name]
-    ]
-
-
-def _bytes(file: Path) -> bytes | None:
-    """Content of a file; None if it does not exist."""
-    try:
-        return read_regular(file, MOST_TABLE)
-    except FileNotFoundError:
-        return None
-    except OSError as reason:
-        raise CorruptFileError(f"{file} cannot be read: {reason.strerror}.") from None
-
-
-_OWN = (*CIRCUMSTANCES, "numpy_version")
-
-
-@dataclass(frozen=True)
-class SmoothedStatement:
-    """A certificate by randomised smoothing as stated in its file; see ``Statement``."""
-
-    content: dict[str, Any]
-    run: Path
-    settings: CertifySettings
-    noisy: SmoothingSettings
-
-    @staticmethod
-    def read(file: Path) -> SmoothedStatement:
-        """Read a certificate; raise ``CorruptFileError`` or ``ContradictionError`` if it cannot be true."""
-        certificate = SmoothedCertificate.load(file)
-        about = certificate.about
-        try:
-            origin = convert(about, _Origin)
-            noisy = convert(origin.settings.pop("noise", None), SmoothingSettings)
-            settings = convert(origin.settings, CertifySettings)
-            require_confidence(settings.confidence)
-        except (CorruptFileError, ArgumentError) as reason:
-            raise CorruptFileError(f"{file} is corrupt: its settings do not fit: {reason}") from None
-        content = without_checksum(certificate.as_json())
-        return SmoothedStatement(content, Path(origin.run), settings, noisy)
-
-    def other_problem(self, trained: LoadedRun) -> list[str]:
-        """List digests of the run or its data that differ from those certified."""
-        return changed_digests(self.content["about"], trained, self.settings)
-
-    def differences(self, again: SmoothedCertificate) -> list[str]:
-        """List the entries of the file that differ from a recomputation."""
-        now, about = without_checksum(again.as_json()), self.content["about"]
-        now["about"] = now["about"] | {name: about[name] for name in _OWN if name in about}
-        return differences(_plain(self.content), _plain(now))
-
-    def remarks(self, again: SmoothedCertificate) -> list[str]:
-        """List circumstances that a reader of the outcome should know."""
-        about = self.content["about"]
-        messages = other_versions(about, again.about)
-        if (threads := about.get("threads")) != again.about["threads"]:
-            messages.append(
-                f"{threads} threads made it; these are {again.about['threads']}: "
-                "a prediction on a boundary may be another"
-            )
-        return messages
-
-
-def is_smoothed(file: Path) -> bool:
-    """Whether a file is a certificate by randomised smoothing."""
-    try:
-        content = read_json(file)
-    except RunError:
-        return False
-    return isinstance(content, dict) and content.get("kind") == "smoothing"
-
-
-def _plain(content: Any) -> Any:
-    """Replace tuples by lists, as JSON does."""
-    if isinstance(content, dict):
-        return {name: _plain(each) for name, each in content.items()}
-    return [_plain(each) for each in content] if isinstance(content, list | tuple) else content

@@ -5,8 +5,8 @@ docs/smoothing.md derives them.
 
 from certus.smoothing._certify import certify_smoothed
 from certus.smoothing.certificate import Quantity, SmoothedBracket, SmoothedCertificate
-from certus.smoothing.deployment import Radius, Smoothed
 from certus.smoothing.sampling import PredictionCache
+from certus.smoothing.voting import Radius, Smoothed
 
 __all__ = [
     "PredictionCache",

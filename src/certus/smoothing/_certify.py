@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset
 
 from certus._progress import progress_bar
 from certus._validation import check_batch, check_label_cost
@@ -18,16 +17,7 @@ from certus.certificates.batching import require_one_draw, row_keys
 from certus.certificates.population import Move
 from certus.certificates.progress import Work
 from certus.costs import Cost, LabelCost, SquaredL2
-from certus.data import (
-    DataLike,
-    Samples,
-    SampleStream,
-    choose_rows,
-    fitted_names,
-    gather_samples,
-    in_fitted_order,
-    random_order,
-)
+from certus.data import DataLike, Samples, choose_rows, random_order
 from certus.errors import (
     ArgumentError,
     require,
@@ -36,13 +26,13 @@ from certus.errors import (
     require_number,
     require_numbers,
 )
+from certus.kernel.binomial import Floats
+from certus.kernel.smoothing import VotingRule
 from certus.losses import Criterion, CrossEntropy, MissProbability, as_criterion, inferred_criterion
-from certus.smoothing.binomial import MOST_DRAWS, Floats
 from certus.smoothing.certificate import Quantity, SmoothedCertificate
-from certus.smoothing.confidence import mean_low, move_of, upper_means
-from certus.smoothing.design import make_design
-from certus.smoothing.lower_bounds import BLIND_COPIES, COPIES, find_paths, spaced
-from certus.smoothing.predictors import TRIED, UNKNOWN_TARGET, Predictor, encoded_samples
+from certus.smoothing.design import make_design, mean_low, move_of, upper_means
+from certus.smoothing.lower_bounds import BLIND_COPIES, COPIES, find_paths
+from certus.smoothing.predictors import TRIED, UNKNOWN_TARGET, Predictor, read_samples
 from certus.smoothing.sampling import (
     CALIBRATION,
     CERTIFIED,
@@ -54,7 +44,7 @@ from certus.smoothing.sampling import (
     noisy_batches,
     predict_noisy,
 )
-from certus.smoothing.voting import IDEAL_VOTE, ONE_DRAW, VotingRule
+from certus.smoothing.voting import IDEAL_VOTE, MOST_DRAWS, ONE_DRAW, vote_labels, voting_rule
 
 _L2 = SquaredL2()
 _ABOVE = 0.8  # the share of δ that the upper sides have
@@ -62,8 +52,7 @@ _MOVES = 3  # γ that moves are looked for at
 _REACH = 2.0  # how far a path goes, in units of the largest √ρ
 _TRIED_COPIES = 16  # of each sample at which a model is asked again
 _EIGHTH = 8  # calibration: an eighth of the samples, no more than ENOUGH
-ENOUGH = 1000
-"""Samples that choose a plan: more would cost predictions and change little."""
+ENOUGH = 1000  # samples that choose a design: more would cost predictions and change little
 
 
 def certify_smoothed(
@@ -136,99 +125,98 @@ def certify_smoothed(
         require_count("draws", draws)
         require(draws <= MOST_DRAWS, "draws", f"be at most {MOST_DRAWS:,}", draws)
         require_count("attack_steps", attack_steps, least=0)
-        asked = _Asked.of(model, data, calibration, seed, cost, sigma, label_cost)
-        rule, loss = VotingRule.of(votes, abstain), _clipped(criterion, clip, asked)
-        if not asked.labelled and loss is None:
+        predictor, noise = Predictor.of(model), Noise(sigma, cost)
+        samples, others = _read(model, predictor, data, calibration, cost, label_cost, seed)
+        targets, labelled = samples.targets, not samples.targets.is_floating_point()
+        rule, loss = voting_rule(votes, abstain), _clipped(criterion, clip, predictor, samples)
+        if not labelled and loss is None:
             raise ArgumentError(
                 "`clip` must be given for a regression: a squared error has no bound; got None."
             )
-
-        known = loss is None or not asked.labelled or bool((asked.data.targets != UNKNOWN_TARGET).all())
+        known = loss is None or not labelled or bool((targets != UNKNOWN_TARGET).all())
         require(known, "targets", "be labels that the model knows where a loss is certified", "others")
 
-        checked = asked.predictor.check_apart(
-            asked.tried(seed), labelled=asked.labelled, scored=loss is not None
+        # Some of the samples, and noisy copies of them, as many as fit into one batch.
+        tried = samples.inputs[:TRIED]
+        copies_of = noisy_batches(tried, noise, copies=_TRIED_COPIES, seed=seed, stream=CERTIFIED)
+        checked = predictor.check_apart(
+            torch.cat([tried, next(copies_of).points]), labelled=labelled, scored=loss is not None
         )
 
         attacked = attack_steps > 0 and max(rhos) > 0
-        walked = BLIND_COPIES if asked.predictor.module is None else COPIES
-        attacks = (attack_steps + 1) * walked + _MOVES * (draws + (votes if asked.labelled else 0))
-        planned = draws * (len(asked.calibration) + len(asked.data)) + attacked * attacks * len(asked.data)
+        walked = (attack_steps + 1) * (BLIND_COPIES if predictor.module is None else COPIES)
+        measured = _MOVES * (draws + (votes if labelled else 0))
+        planned = draws * (len(others) + len(samples)) + attacked * (walked + measured) * len(samples)
         work = Work(planned + checked, report)
         work.advance(checked)
 
-        def observed(
-            part: Samples, copies: int, stream: int, with_loss: ClippedLoss | None
-        ) -> NoisyPredictions:
-            return predict_noisy(
-                asked.predictor,
-                part,
-                asked.noise,
-                copies=copies,
-                seed=seed,
-                stream=stream,
-                loss=with_loss,
-                progress=work.advance,
-                cache=cache,
-            )
-
-        before = observed(asked.calibration, draws, CALIBRATION, loss)
-        kinds = _kinds(before, rule)
-        failure = (1 - confidence) / len(kinds)
+        observed = partial(
+            predict_noisy, predictor, noise=noise, seed=seed, progress=work.advance, cache=cache
+        )
+        before = observed(others, copies=draws, stream=CALIBRATION, loss=loss)
+        rules = {"error": ONE_DRAW, "vote": rule, "ideal_vote": IDEAL_VOTE} if labelled else {}
+        rules |= {} if loss is None else {"loss": ONE_DRAW}
+        failure = (1 - confidence) / len(rules)
         above, below = _ABOVE * failure, (1 - _ABOVE) * failure
+        each = below / (1 + _MOVES)
         price = None if label_cost is None else label_cost.price
         plans = {
             name: make_design(
-                kind, bad, draws, rhos, asked.noise.sigma, price, samples=len(asked.data), failure=above
+                kind, _counts(name, before), draws, rhos, sigma, price, samples=len(samples), failure=above
             )
-            for name, (kind, bad) in kinds.items()
+            for name, kind in rules.items()
         }
-        seen = observed(asked.data, draws, CERTIFIED, loss)
-        order = random_order(len(asked.data), seed)
-        quantities = {
-            name: Quantity(name, 1.0, upper_means(designs, seen, order, above, of_loss=name == "loss"))
-            for name, designs in plans.items()
-        }
-        each = below / (1 + _MOVES)
-        for name, one in quantities.items():
-            if name != "ideal_vote":
-                start = mean_low(_badness(name, seen, rule, asked.data.targets), order, each)
-                quantities[name] = replace(one, start=start)
+        seen = observed(samples, copies=draws, stream=CERTIFIED, loss=loss)
+        order = random_order(len(samples), seed)
+        moves: dict[str, list[Move]] = {name: [] for name in plans}
         if attacked:
-            gammas = {name: spaced([design.gamma for design in plans[name]], _MOVES) for name in plans}
-            more = sum(copies * len(gammas[name]) for name, _, copies in _attacked(quantities, rule, draws))
-            work.total = work.done + len(asked.data) * ((attack_steps + 1) * walked + more)
+            # Quantities that are measured together, the rule that moves are chosen by, and the copies.
+            searches = [([name for name in plans if name in ("error", "loss")], ONE_DRAW, draws)]
+            searches += [(["vote"], rule, votes)] if labelled else []
+            gammas = {}
+            for name, designs in plans.items():  # some of Γ, from the first to the last
+                places = np.linspace(0, len(designs) - 1, min(_MOVES, len(designs)))
+                gammas[name] = [designs[place].gamma for place in np.unique(np.rint(places).astype(int))]
+            more = sum(copies * len(gammas[names[0]]) for names, _, copies in searches)
+            work.total = work.done + len(samples) * (walked + more)
             reach = _REACH * math.sqrt(max(rhos))
             most = 1.001 * reach**2
             paths = find_paths(
-                asked.predictor,
-                asked.data,
-                asked.noise,
+                predictor,
+                samples,
+                noise,
                 radius=reach,
                 steps=attack_steps,
                 seed=seed,
-                criterion=loss.criterion if loss is not None and not asked.labelled else None,
-                others=asked.calibration,
-                loss=loss if not asked.labelled else None,
-                encoding=asked.data.encoding,
+                others=others,
+                loss=None if labelled else loss,
                 progress=work.advance,
             )
-            stream = FRESH
-            for name, kind, copies in _attacked(quantities, rule, draws):
-                moves: dict[str, list[Move]] = {}
-                for gamma in gammas[name]:
-                    moved, costs = paths.moved(gamma, kind, most)
-                    split = Samples(moved, asked.data.targets)
-                    fresh = observed(split, copies, stream, loss if name != "vote" else None)
-                    stream += 1
-                    for quantity in (
-                        [name] if name == "vote" else [one for one in ("error", "loss") if one in quantities]
-                    ):
-                        values = _badness(quantity, fresh, rule, asked.data.targets)
-                        move = move_of(costs, values, most, order, each)
-                        moves.setdefault(quantity, []).append(move)
-                for quantity, several in moves.items():
-                    quantities[quantity] = replace(quantities[quantity], moves=tuple(several))
+            streams = itertools.count(FRESH)
+            for names, kind, copies in searches:
+                for gamma in gammas[names[0]]:
+                    points, costs = paths.moved(gamma, kind, most)
+                    moved, of_loss = Samples(points, targets), None if names == ["vote"] else loss
+                    fresh = observed(moved, copies=copies, stream=next(streams), loss=of_loss)
+                    for name in names:
+                        values = _badness(name, fresh, rule, targets)
+                        moves[name].append(move_of(costs, values, most, order, each))
+        quantities = []
+        for name, designs in plans.items():
+            scale = loss.clip if loss is not None and name == "loss" else 1.0  # from shares of B
+            means = upper_means(designs, seen, order, above, of_loss=name == "loss")
+            start = 0.0
+            if name != "ideal_vote":
+                start = mean_low(_badness(name, seen, rule, targets), order, each)
+            quantities.append(
+                Quantity(
+                    name,
+                    scale,
+                    {scale * gamma: scale * mean for gamma, mean in means.items()},
+                    scale * start,
+                    tuple(Move(move.cost, scale * move.loss) for move in moves[name]),
+                )
+            )
         work.finish()
         return SmoothedCertificate(
             rhos=rhos,
@@ -237,98 +225,57 @@ def certify_smoothed(
             votes=votes,
             abstain=abstain,
             confidence=confidence,
-            samples=len(asked.data),
-            calibrated=len(asked.calibration),
+            samples=len(samples),
+            calibrated=len(others),
             seed=seed,
             clip=None if loss is None else loss.clip,
-            quantities=tuple(_scaled(one, loss) for one in quantities.values()),
+            quantities=tuple(quantities),
             about={},
-            repeats=len(asked.data) - len(row_keys(asked.data.inputs, asked.data.targets)),
+            repeats=len(samples) - len(row_keys(samples.inputs, targets)),
         )
 
 
-@dataclass(frozen=True, eq=False)
-class _Asked:
-    """The model, the samples and the noise, checked to go together."""
-
-    predictor: Predictor
-    data: Samples
-    calibration: Samples
-    noise: Noise
-    labelled: bool
-
-    @staticmethod
-    def of(
-        model: object,
-        data: DataLike,
-        calibration: DataLike | None,
-        seed: int,
-        cost: Cost,
-        sigma: float,
-        label_cost: LabelCost | None,
-    ) -> _Asked:
-        predictor, noise = Predictor.of(model), Noise(sigma, cost)
-        require_one_draw(data)
-        split = encoded_samples(_batches(model, data), predictor)
-        check_batch(split.inputs, split.targets)
-        cost.check_shape(split.inputs)
-        if label_cost is not None:
-            check_label_cost(split.targets, label_cost)
-        if calibration is None:
-            require(len(split) >= 2, "data", "hold at least two samples: one to calibrate", len(split))
-            count = min(ENOUGH, max(1, len(split) // _EIGHTH))
-            chosen = torch.zeros(len(split), dtype=torch.bool)
-            chosen[choose_rows(len(split), count, seed)] = True
-            others, split = split[chosen], split[~chosen]
-        else:
-            others = encoded_samples(_batches(model, calibration), predictor)
-            check_batch(others.inputs, others.targets)
-            require(
-                others.inputs.shape[1:] == split.inputs.shape[1:],
-                "calibration",
-                f"have inputs of the shape {tuple(split.inputs.shape[1:])}",
-                tuple(others.inputs.shape[1:]),
-            )
-        return _Asked(predictor, split, others, noise, not split.targets.is_floating_point())
-
-    def tried(self, seed: int) -> Tensor:
-        """Some of the samples, and noisy copies of them, as many as fit into one batch."""
-        some = self.data.inputs[:TRIED]
-        noisy = noisy_batches(some, self.noise, copies=_TRIED_COPIES, seed=seed, stream=CERTIFIED)
-        return torch.cat([some, next(noisy).points])
+def _read(
+    model: object,
+    predictor: Predictor,
+    data: DataLike,
+    calibration: DataLike | None,
+    cost: Cost,
+    label_cost: LabelCost | None,
+    seed: int,
+) -> tuple[Samples, Samples]:
+    """The samples to be certified and those that calibrate, checked."""
+    require_one_draw(data)
+    samples = read_samples(model, data, predictor)
+    check_batch(samples.inputs, samples.targets)
+    cost.check_shape(samples.inputs)
+    if label_cost is not None:
+        check_label_cost(samples.targets, label_cost)
+    if calibration is None:
+        require(len(samples) >= 2, "data", "hold at least two samples: one to calibrate", len(samples))
+        count = min(ENOUGH, max(1, len(samples) // _EIGHTH))
+        chosen = torch.zeros(len(samples), dtype=torch.bool)
+        chosen[choose_rows(len(samples), count, seed)] = True
+        return samples[~chosen], samples[chosen]
+    others = read_samples(model, calibration, predictor)
+    check_batch(others.inputs, others.targets)
+    shape, got = tuple(samples.inputs.shape[1:]), tuple(others.inputs.shape[1:])
+    require(got == shape, "calibration", f"have inputs of the shape {shape}", got)
+    return samples, others
 
 
-def _batches(model: object, data: DataLike) -> list[Any]:
-    """The batches of any data. Columns of frames stand in the order in which an estimator was fitted."""
-    if isinstance(data, Dataset | SampleStream):
-        data = gather_samples(data)
-    pair = isinstance(data, tuple) and len(data) == 2
-    batches: list[Any] = [data] if pair or isinstance(data, Samples) else list(data)
-    named = fitted_names(model) is not None
-    if not named and not callable(getattr(model, "get_params", None)):
-        return batches
-
-    def in_order(pair: Any) -> Any:
-        if isinstance(pair, Samples):
-            return pair
-        inputs, targets = pair
-        reorder = hasattr(inputs, "columns") or (named and isinstance(inputs, np.ndarray))
-        return in_fitted_order(model, inputs) if reorder else inputs, targets
-
-    return [in_order(pair) for pair in batches]
-
-
-def _clipped(criterion: Criterion | None, clip: float | None, asked: _Asked) -> ClippedLoss | None:
+def _clipped(
+    criterion: Criterion | None, clip: float | None, predictor: Predictor, samples: Samples
+) -> ClippedLoss | None:
     """The loss that is certified, if one is."""
     clip = None if clip is None else require_number("clip", clip)
     if criterion is None and clip is None:
         return None
-    chosen = inferred_criterion(asked.data.targets) if criterion is None else as_criterion(criterion)
+    chosen = inferred_criterion(samples.targets) if criterion is None else as_criterion(criterion)
     if clip is None and isinstance(chosen, MissProbability):
         clip = 1.0
     if clip is None and isinstance(chosen, CrossEntropy):
-        scores = asked.predictor.scores(asked.data.inputs[:1])
-        clip = 2 * math.log(max(2, scores.shape[-1]))
+        clip = 2 * math.log(max(2, predictor.scores(samples.inputs[:1]).shape[-1]))
     if clip is None:
         raise ArgumentError(
             f"`clip` must be given with {type(chosen).__name__}, which has no bound; got None."
@@ -336,15 +283,11 @@ def _clipped(criterion: Criterion | None, clip: float | None, asked: _Asked) -> 
     return ClippedLoss(chosen, clip)
 
 
-def _kinds(before: NoisyPredictions, rule: VotingRule) -> dict[str, tuple[VotingRule, Floats]]:
-    """Quantity → what counts as a failure, and how the calibration samples did."""
-    kinds: dict[str, tuple[VotingRule, Floats]] = {}
-    if before.errors is not None:
-        errors = np.asarray(before.errors.numpy(), dtype=np.float64)
-        kinds = {"error": (ONE_DRAW, errors), "vote": (rule, errors), "ideal_vote": (IDEAL_VOTE, errors)}
-    if before.losses is not None:
-        kinds["loss"] = (ONE_DRAW, np.asarray(before.losses.sum(1).numpy()))
-    return kinds
+def _counts(name: str, observed: NoisyPredictions) -> Floats:
+    """(n,) errors of the noisy copies, or sums of their losses between 0 and 1."""
+    counts = observed.losses.sum(1) if name == "loss" and observed.losses is not None else observed.errors
+    assert counts is not None
+    return np.asarray(counts.numpy(), dtype=np.float64)
 
 
 def _badness(name: str, observed: NoisyPredictions, rule: VotingRule, targets: Tensor) -> Tensor:
@@ -358,26 +301,4 @@ def _badness(name: str, observed: NoisyPredictions, rule: VotingRule, targets: T
     assert rule.votes is not None
     if observed.labels.shape[1] < rule.votes:
         return torch.zeros(len(targets), dtype=torch.float64)  # too few draws for one vote: nothing attained
-    votes = replace(observed, labels=observed.labels[:, : rule.votes])
-    return votes.lost(rule, targets).double()
-
-
-def _attacked(
-    quantities: dict[str, Quantity], rule: VotingRule, draws: int
-) -> list[tuple[str, VotingRule, int]]:
-    """What moves are looked for: quantity, rule, and copies that measure it. The loss rides along with the
-    error."""
-    if "error" not in quantities:
-        return [("loss", ONE_DRAW, draws)]
-    assert rule.votes is not None
-    return [("error", ONE_DRAW, draws), ("vote", rule, rule.votes)]
-
-
-def _scaled(one: Quantity, loss: ClippedLoss | None) -> Quantity:
-    """A loss in its own units instead of shares of B."""
-    if one.name != "loss" or loss is None:
-        return one
-    most = loss.clip
-    means = {most * gamma: most * mean for gamma, mean in one.means.items()}
-    moves = tuple(Move(move.cost, most * move.loss) for move in one.moves)
-    return Quantity(one.name, most, means, most * one.start, moves)
+    return (vote_labels(observed.labels[:, : rule.votes], rule) != targets).double()

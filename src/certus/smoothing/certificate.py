@@ -1,20 +1,14 @@
 """A certificate by smoothing: for any ρ, how often the noisy model errs at most, with a confidence.
 
-With P₀ the distribution that n samples were drawn from, and probability at least 1 − δ, for all ρ ≥ 0 at
-once,
-
-    sup {E_P v(h) : W_c(P, P₀) ≤ ρ} ≤ min_{γ ∈ Γ} γρ + U_γ,
-
-v the voting rule, and U_γ a bound on the mean of c_K, c the coefficients of γ (``coefficients``), all of them
-together with probability 1 − δ (``confidence``). From below stand moves that were found, measured at fresh
-noise; ``Population`` has the bound at ρ of a move of mean cost U and mean value L.
+``certify_smoothed`` states the upper bound. From below stand moves that were found, measured at fresh noise;
+``Population`` has the bound at ρ of a move of mean cost U and mean value L.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +29,8 @@ from certus.errors import (
     require_seed,
 )
 from certus.evidence import Evidence
-from certus.rounding import SOME, up
+from certus.kernel.knapsack import dual_bound
+from certus.kernel.rounding import SOME
 from certus.storage.files import CorruptFileError, NonNegative, Positive, RunError, convert, read_json
 from certus.storage.write import add_checksum, verify_checksum, write_json
 
@@ -64,7 +59,7 @@ class Quantity:
 
     def high(self, rho: float) -> float:
         """At most, within ρ of the population."""
-        return min(self.ceiling, up(min(gamma * rho + mean for gamma, mean in self.means.items()), SOME))
+        return min(self.ceiling, dual_bound(self.means, rho))
 
     def low(self, rho: float) -> float:
         """At least, by moving a share of the population that costs no more than ρ."""
@@ -261,38 +256,16 @@ class _SmoothedFile(Struct):
 
 
 def _read(content: dict[str, Any]) -> SmoothedCertificate:
-    convert(content, _SmoothedFile)
-    for entry in content["quantities"]:
-        ceiling = content["clip"] if entry["name"] == "loss" else 1
-        require(entry["ceiling"] == ceiling, "ceiling", f"be {ceiling}", entry["ceiling"])
-    quantities = tuple(
-        Quantity(
-            entry["name"],
-            entry["ceiling"],
-            {pair["gamma"]: pair["mean"] for pair in entry["means"]},
-            entry["start"],
-            tuple(Move(**move) for move in entry["moves"]),
-        )
-        for entry in content["quantities"]
-    )
-    plain = (
-        "sigma",
-        "draws",
-        "votes",
-        "abstain",
-        "confidence",
-        "samples",
-        "calibrated",
-        "seed",
-        "clip",
-        "about",
-    )
-    certificate = SmoothedCertificate(
-        rhos=tuple(content["rhos"]),
-        quantities=quantities,
-        repeats=content.get("repeats", 0),
-        **{name: content[name] for name in plain},
-    )
+    quantities = []
+    for entry in convert(content, _SmoothedFile).quantities:
+        ceiling = content["clip"] if entry.name == "loss" else 1
+        require(entry.ceiling == ceiling, "ceiling", f"be {ceiling}", entry.ceiling)
+        means = {pair.gamma: pair.mean for pair in entry.means}
+        moves = tuple(Move(move.cost, move.loss) for move in entry.moves)
+        quantities.append(Quantity(entry.name, entry.ceiling, means, entry.start, moves))
+    stored = {each.name: content[each.name] for each in fields(SmoothedCertificate) if each.name in content}
+    stored |= {"rhos": tuple(content["rhos"]), "quantities": tuple(quantities)}
+    certificate = SmoothedCertificate(**stored)
     follows = certificate.as_json()
     for name in ("brackets", "statement", "evidence"):
         if content[name] != follows[name]:

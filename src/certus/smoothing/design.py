@@ -1,23 +1,45 @@
-"""Design of a smoothed certificate: the grid of γ, the coefficients of each γ, and its share of δ.
+"""Proposals of a smoothed certificate: the grid of γ, the coefficients of each γ, its share of δ, and claims.
 
-All of it is fixed before the certified samples are seen, from a few calibration samples. With their errors K
-of m draws, and ĥ = (K + ½)/(m + 1) in place of h, the plug-in bound κρ/σ² + mean F_κ(Φ⁻¹(ĥ)) tells which κ
-matter for the requested ρ. A bad guess loosens the bounds, and never invalidates them.
+All but the claims is fixed before the certified samples are seen, from a few calibration samples. With their
+errors K of m draws, and ĥ = (K + ½)/(m + 1) in place of h, the plug-in bound κρ/σ² + mean F_κ(Φ⁻¹(ĥ)) tells
+which κ matter for the requested ρ. A bad guess loosens the bounds, and never invalidates them.
+
+*Coefficients.* With K errors among m noisy copies, any c with p(h) = Σ_k c_k P(Bin(m, h) = k) ≥ F(h) have
+E[c_K | x] ≥ F(h(x)). Among nondecreasing c, c_k = Σ_{j ≤ k} d_j with d ≥ 0, a linear program takes those of
+least mean under a guess of the distribution of errors, subject to p ≥ F on a grid, to which points of the
+largest shortfall are added:
+
+    minimise Σ_j d_j P(K ≥ j)   subject to   Σ_j d_j P(Bin(m, h_i) ≥ j) ≥ F(h_i),   d ≥ 0.
+
+``lifted`` raises any proposal by its shortfall, and has the kernel check it on cells.
+
+*Shares of δ.* Equal shares δ/|Γ| are wasteful, since the values c^γ_K of neighbouring γ are nearly the same
+numbers. So one γ leads, with most of δ, and every other γ bets on its difference from β times the leader
+(``certus.kernel.smoothing``); β = 0 is the bet on c^γ_K itself. The leading γ, its share and the slopes β are
+those with the least predicted bounds on the calibration samples, by an asymptotic width.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cache
 
 import numpy as np
-from scipy.special import ndtri
+from scipy.optimize import linprog
+from scipy.special import betaln, ndtri
+from torch import Tensor
 
-from certus.smoothing.binomial import Floats
-from certus.smoothing.coefficients import guessed_spread, lifted, propose
-from certus.smoothing.confidence import GammaDesign, spend_alpha
-from certus.smoothing.neyman_pearson import NeymanPearsonBound, worst_failure_probability
-from certus.smoothing.voting import VotingRule
+from certus.certificates.confidence import betting
+from certus.certificates.population import Move
+from certus.errors import require
+from certus.kernel import smoothing
+from certus.kernel.binomial import Floats, binomial_mean, binomial_probabilities, normal_cdf
+from certus.kernel.rounding import MANY, SOME, up
+from certus.kernel.smoothing import GammaDesign, NeymanPearsonBound, VotingRule
+from certus.smoothing.sampling import NoisyPredictions
 
 _RATIO = 1.4  # of neighbouring κ
 _LOWEST, _HIGHEST = 1e-4, 1e4
@@ -43,17 +65,28 @@ def make_design(
         price: λ, at which labels change; None: never.
         samples, failure: n and δ of the bets to come.
     """
-    spread = guessed_spread(errors, draws)
-    designs = [
-        GammaDesign(kappa / sigma**2, lifted(propose(envelope, spread), envelope))
-        for kappa in reversed(_penalties(rule, errors, draws, rhos, sigma, price))
-        for envelope in [NeymanPearsonBound.of(rule, kappa, _label_floor(kappa, sigma, price))]
-    ]
-    return spend_alpha(designs, errors, _served(rhos, sigma), samples, failure)
+    spread, designs = guessed_spread(errors, draws), []
+    # ρ that the design serves: those asked for, but 0, and some between them.
+    positive = [rho for rho in rhos if rho > 0] or [sigma**2]
+    served = [*positive, *np.geomspace(min(positive), max(positive), _BETWEEN).tolist()]
+
+    def label_floor(kappa: float) -> float:
+        """(1 − γλ)₊, the gain of a changed label."""
+        return 0.0 if price is None else max(0.0, 1 - kappa / sigma**2 * price)
+
+    for kappa in reversed(_penalties(rule, errors, draws, served, sigma, label_floor)):
+        envelope = neyman_pearson_bound(rule, kappa, label_floor(kappa))
+        designs.append(GammaDesign(kappa / sigma**2, lifted(propose(envelope, spread), envelope)))
+    return spend_alpha(designs, errors, served, samples, failure)
 
 
 def _penalties(
-    rule: VotingRule, errors: Floats, draws: int, rhos: Sequence[float], sigma: float, price: float | None
+    rule: VotingRule,
+    errors: Floats,
+    draws: int,
+    rhos: Sequence[float],
+    sigma: float,
+    floor: Callable[[float], float],
 ) -> list[float]:
     """κ that are best for some ρ on the calibration samples, in increasing order."""
     known, times = np.unique(errors, return_counts=True)
@@ -63,21 +96,214 @@ def _penalties(
     means = []
     for kappa in candidates:
         values = worst_failure_probability(rule, kappa, scores, overshoot=1e-3)
-        values = np.maximum(values, _label_floor(kappa, sigma, price))
+        values = np.maximum(values, floor(kappa))
         means.append(float(np.minimum(values, 1.0) @ times / times.sum()))
     best = {
-        min(range(count), key=lambda index: candidates[index] * rho / sigma**2 + means[index])
-        for rho in _served(rhos, sigma)
+        min(range(count), key=lambda index: candidates[index] * rho / sigma**2 + means[index]) for rho in rhos
     }
     return [candidates[index] for index in sorted(best)]
 
 
-def _served(rhos: Sequence[float], sigma: float) -> list[float]:
-    """ρ that the plan is made for: those asked for, but 0, and some between them."""
-    positive = [rho for rho in rhos if rho > 0] or [sigma**2]
-    return [*positive, *np.geomspace(min(positive), max(positive), _BETWEEN).tolist()]
+END = 6.0  # scores beyond ±6, h below 10⁻⁹ or above 1 − 10⁻⁹, are taken for one cell each
+_OVERSHOOT = 2e-5  # what the grid of scores, and that of stations, may cost
+_TAIL = 1e-7
 
 
-def _label_floor(kappa: float, sigma: float, price: float | None) -> float:
-    """(1 − γλ)₊: what a changed label brings."""
-    return 0.0 if price is None else max(0.0, 1 - kappa / sigma**2 * price)
+def neyman_pearson_bound(rule: VotingRule, penalty: float, floor: float = 0.0) -> NeymanPearsonBound:
+    """F_κ from above, on grids that cost little, and at least 1 − γλ, the floor for a label price λ."""
+    step = min(0.02, 2 * math.sqrt(_OVERSHOOT / penalty))
+    scores = np.linspace(-END, END, 1 + math.ceil(2 * END / step))
+    return NeymanPearsonBound.of(rule, penalty, scores, _stations(rule, penalty, _OVERSHOOT), floor)
+
+
+def worst_failure_probability(
+    rule: VotingRule, penalty: float, scores: Floats, overshoot: float = _OVERSHOOT
+) -> Floats:
+    """F_κ at each score, from above, by at most ``overshoot`` and a little. Shapes (cells,) → (cells,)."""
+    return smoothing.worst_failure(rule, penalty, scores, _stations(rule, penalty, overshoot))
+
+
+def _stations(rule: VotingRule, penalty: float, overshoot: float) -> Floats:
+    """Points where v∘Φ is not yet, or no longer, constant, at distances Δ with (B/8 + κ/4)Δ² = overshoot."""
+    if rule.votes is None:
+        return np.zeros(0)
+    low, high, bend = _rising(rule)
+    width = math.sqrt(overshoot / (bend / 8 + penalty / 4))
+    return np.linspace(low, high, 1 + math.ceil((high - low) / width))
+
+
+@cache
+def _rising(rule: VotingRule) -> tuple[float, float, float]:
+    """Between which scores v∘Φ rises from nearly 0 to nearly 1, and its bend."""
+    coarse = np.linspace(-END, END, 1201)
+    chances = rule.failure_probability(coarse)
+    first = max(0, int((chances <= _TAIL).sum()) - 1)
+    last = min(len(coarse) - 1, max(first + 1, int((chances < 1 - _TAIL).sum())))
+    return float(coarse[min(first, last - 1)]), float(coarse[last]), rule.bend
+
+
+_STEPS = 60  # at how many k coefficients may rise
+_GRID = np.concatenate([np.linspace(-6, -3, 8)[:-1], np.linspace(-3, 3, 61), np.linspace(3, 6, 8)[1:]])
+_EVERYTHING = 0.05  # the share of the guess that is spread over all counts: calibration samples are few
+_PROGRAM_ROUNDS = 2
+
+
+def guessed_spread(errors: Floats, draws: int) -> Floats:
+    """How the errors of a further sample may be spread, from those of (n,) others, as (m + 1,) chances.
+
+    Each sample's h is taken to be Beta(K + ½, m − K + ½). Errors may be sums of losses between 0 and 1.
+    """
+    counts = np.arange(draws + 1)
+    inverse = np.log(draws + 1.0) + betaln(counts + 1, draws - counts + 1)
+    known, times = np.unique(np.asarray(errors, dtype=np.float64), return_counts=True)
+    first, second = known[:, None] + 0.5, draws - known[:, None] + 0.5
+    logs = betaln(counts + first, draws - counts + second) - betaln(first, second) - inverse
+    mean = times @ np.exp(logs) / times.sum() if len(known) else np.zeros(draws + 1)
+    mean = mean / mean.sum() if mean.sum() > 0 else np.full(draws + 1, 1 / (draws + 1))
+    return np.asarray((1 - _EVERYTHING) * mean + _EVERYTHING / (draws + 1))
+
+
+def propose(envelope: NeymanPearsonBound, spread: Floats) -> Floats:
+    """(m + 1,) coefficients of least mean under the (m + 1,) spread; all ones if the program fails."""
+    draws = len(spread) - 1
+    rises = _rises(draws)
+    price = np.cumsum(spread[::-1])[::-1][rises]
+    grid = _GRID
+    for turn in range(_PROGRAM_ROUNDS):
+        tails = binomial_probabilities(normal_cdf(grid), draws)[:, ::-1].cumsum(1)[:, ::-1]
+        table = tails[:, rises]
+        solution = linprog(price, A_ub=-table, b_ub=-envelope.at(grid), bounds=(0, None), method="highs")
+        if solution.status != 0:
+            return np.ones(draws + 1)
+        rise = np.zeros(draws + 1)
+        rise[rises] = solution.x
+        added = _short(rise, envelope, grid) if turn < _PROGRAM_ROUNDS - 1 else np.zeros(0)
+        if len(added) == 0:
+            break
+        grid = np.concatenate([grid, added])
+    return np.asarray(rise.cumsum())
+
+
+def _rises(draws: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """Where c may rise: everywhere, or more densely towards 0 and m, where counts say more."""
+    if draws <= _STEPS:
+        return np.arange(draws + 1)
+    angles = np.linspace(0, np.pi / 2, _STEPS + 1)
+    return np.unique(np.rint(draws * np.sin(angles) ** 2).astype(np.int64))
+
+
+_NOTICEABLE = 2e-5  # a shortfall for which the linear program gets another point
+
+
+def _short(rise: Floats, envelope: NeymanPearsonBound, grid: Floats) -> Floats:
+    """Points where p falls short of F the most, between those of the grid."""
+    scores = envelope.scores[:: max(1, len(envelope.scores) // 1200)]
+    short = envelope.at(scores) - binomial_mean(rise.cumsum(), normal_cdf(scores))
+    inner = short[1:-1]
+    worst = (inner > _NOTICEABLE) & (inner >= short[:-2]) & (inner >= short[2:])
+    return np.setdiff1d(scores[1:-1][worst], grid)
+
+
+_TOLERANCE = 9.9e-5  # how well the shortfall is known
+_CELLS, _ROUNDS = 300, 16  # at first, and how often they are halved
+
+
+def lifted(proposed: Floats, envelope: NeymanPearsonBound) -> Floats:
+    """Coefficients for which the kernel proves p ≥ F on all of [0, 1], hardly above any (m + 1,) proposed."""
+    require(bool(np.isfinite(proposed).all()), "proposed", "be finite", proposed)
+    rising = np.maximum.accumulate(np.clip(proposed, 0.0, smoothing.LARGEST_COEFFICIENT / 2))
+    short, edges = _cells(rising, envelope)
+    return smoothing.dominate(rising + short, envelope, edges)
+
+
+def _cells(rising: Floats, envelope: NeymanPearsonBound) -> tuple[float, Floats]:
+    """The largest shortfall F(b) − p(a) of cells, which are halved where that helps, and their edges."""
+    edges = np.append(envelope.scores[: -1 : max(1, len(envelope.scores) // _CELLS)], envelope.scores[-1])
+    above, below = envelope.at(edges), binomial_mean(rising, normal_cdf(edges))
+    # h under Φ(−6), where p ≥ c_0, and over Φ(6), where F ≤ 1.
+    worst = max(0.0, float(above[0] - rising[0]), float(1 - below[-1]))
+    for _ in range(_ROUNDS):
+        # Where p is below F at one point, no halving helps.
+        worst = max(worst, float((above - below).max()))
+        wide = 1 + np.flatnonzero(above[1:] - below[:-1] > worst + _TOLERANCE)
+        if len(wide) == 0:
+            break
+        middle = (edges[wide - 1] + edges[wide]) / 2
+        edges, above = np.insert(edges, wide, middle), np.insert(above, wide, envelope.at(middle))
+        below = np.insert(below, wide, binomial_mean(rising, normal_cdf(middle)))
+    short = max(worst + _TOLERANCE, float((above[1:] - below[:-1]).max()))
+    return short + 2 * MANY * (1 + float(rising[-1])), edges
+
+
+_SHARES = (0.5, 0.7, 0.8, 0.9)  # of δ, for the leader
+_SLOPES = np.linspace(0.0, 2.0, 41)
+
+
+def spend_alpha(
+    designs: Sequence[GammaDesign], errors: Floats, rhos: Sequence[float], samples: int, failure: float
+) -> list[GammaDesign]:
+    """The designs with shares and slopes, the leader first, from (calibration,) errors of other samples."""
+    count, gammas = len(designs), np.array([design.gamma for design in designs])
+    rows = np.stack([design.coefficients for design in designs])
+    values = np.stack([np.interp(errors, np.arange(rows.shape[1]), row) for row in rows])
+    means = values.mean(1)
+    centred = values - means[:, None]
+    spread = centred @ centred.T / values.shape[1]
+
+    def width(variance: Floats, left: Floats, share: float) -> Floats:
+        """Bernstein's: √(2V ln(1/δ)/n) + span·ln(1/δ)/3n, of (…, m + 1) differences of coefficients."""
+        goal = math.log(1 / (share * failure)) / samples
+        span = left.max(-1) - left.min(-1)
+        return np.asarray(np.sqrt(2 * np.maximum(variance, 0.0) * goal) + span * goal / 3)
+
+    def promised(widths: Floats) -> float:
+        """The mean logarithm of the bounds at all ρ."""
+        ceilings = (gammas[:, None] * np.asarray(rhos) + (means + widths)[:, None]).min(0)
+        return float(np.log(np.clip(ceilings, 1e-9, 1.0)).mean())
+
+    best = [replace(design, share=1 / count) for design in designs]
+    least = promised(width(spread.diagonal(), rows, 1 / count))
+    for leader, share in itertools.product(range(count if count > 1 else 0), _SHARES):
+        rest, own = (1 - share) / (count - 1), width(spread[leader, leader], rows[leader], share)
+        # (designs, slopes): the bet of each design on what a slope leaves.
+        variance = spread.diagonal()[:, None] - 2 * _SLOPES * spread[:, [leader]]
+        variance = variance + _SLOPES**2 * spread[leader, leader]
+        left = rows[:, None] - _SLOPES[:, None] * rows[leader]
+        widths = _SLOPES * own + width(variance, left, rest)
+        slopes, widths = _SLOPES[widths.argmin(1)], widths.min(1)
+        widths[leader] = own
+        if (new := promised(widths)) < least:
+            least = new
+            others = [index for index in range(count) if index != leader]
+            followers = [replace(designs[one], share=rest, slope=float(slopes[one])) for one in others]
+            best = [replace(designs[leader], share=share), *followers]
+    return best
+
+
+def upper_means(
+    designs: Sequence[GammaDesign],
+    observed: NoisyPredictions,
+    order: Tensor,
+    failure: float,
+    *,
+    of_loss: bool = False,
+) -> dict[float, float]:
+    """γ → at least E F_κ(h), all of them with probability 1 − δ; the first design leads."""
+    errors = observed.losses if of_loss else observed.errors
+    assert errors is not None
+    values = smoothing.smoothed_values(designs, errors[order])
+    stakes = (smoothing.stake(designs, values, failure, index) for index in range(len(designs)))
+    claims = [betting(numbers, ceiling, level) for numbers, ceiling, level, _ in stakes]
+    return smoothing.upper_means(designs, values, failure, claims)
+
+
+def mean_low(values: Tensor, order: Tensor, failure: float) -> float:
+    """At most the expectation of independent values between 0 and 1, with probability 1 − δ."""
+    return max(0.0, 1 - up(betting((1 - values.double()).clamp(0, 1)[order], 1.0, failure), SOME) - SOME)
+
+
+def move_of(costs: Tensor, values: Tensor, most: float, order: Tensor, failure: float) -> Move:
+    """A move whose cost and value are each bounded with δ/2, from (n,) costs of single samples, rounded up,
+    and (n,) values between 0 and 1, measured there at fresh noise."""
+    cost = up(betting(costs.clamp(0, most)[order], most, failure / 2), SOME)
+    return Move(cost, mean_low(values, order, failure / 2))

@@ -13,22 +13,21 @@ independent. What they attain is measured by the caller, at fresh noise.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
-import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from certus._eval_mode import eval_mode
 from certus._tensor import per_sample
-from certus.data import RowEncoding, Samples
-from certus.losses import Criterion, CrossEntropy
-from certus.rounding import MANY, up
-from certus.smoothing.binomial import binomial_tail
+from certus.data import Samples
+from certus.kernel.binomial import binomial_tail
+from certus.kernel.rounding import MANY, up
+from certus.kernel.smoothing import VotingRule
+from certus.losses import CrossEntropy
 from certus.smoothing.predictors import Predictor
-from certus.smoothing.sampling import ATTACK, Noise, sample_generator
-from certus.smoothing.voting import VotingRule
+from certus.smoothing.sampling import ATTACK, ClippedLoss, Noise, sample_generator
 
 COPIES, BLIND_COPIES = 24, 96  # draws of noise that a path is found with: with gradients, and without
 _BATCH = 64
@@ -51,8 +50,13 @@ class Paths:
     def moved(self, gamma: float, rule: VotingRule, most: float) -> tuple[Tensor, Tensor]:
         """(n, …) points that are best for γ by the estimates, and what they cost: at most ``most``, which
         points that were rounded to coarse numbers may exceed."""
-        chances = _lost(self.badness, rule)
-        best = (chances - gamma * self.costs).where(self.costs <= most, -math.inf).argmax(0)
+        failures = self.badness
+        if rule.votes != 1:
+            assert rule.votes is not None
+            rates, places = failures.double().clamp(0, 1).unique(return_inverse=True)
+            tail = binomial_tail(rule.failure_threshold, rule.votes, rates.numpy())
+            failures = torch.from_numpy(tail)[places]
+        best = (failures - gamma * self.costs).where(self.costs <= most, -math.inf).argmax(0)
         rows = torch.arange(self.points.shape[1])
         return self.points[best, rows], self.costs[best, rows]
 
@@ -65,62 +69,48 @@ def find_paths(
     radius: float,
     steps: int,
     seed: int,
-    criterion: Criterion | None,
     others: Samples,
-    loss: Callable[[Tensor, Tensor], Tensor] | None = None,
-    encoding: RowEncoding | None = None,
-    progress: Callable[[int], None] | None = None,
+    loss: ClippedLoss | None,
+    progress: Callable[[int], None],
 ) -> Paths:
-    """Paths of ``steps`` points, out to ``radius`` in the cost's norm.
+    """Paths of ``steps`` points, out to ``radius`` in the cost's norm. Of the rows of a table only numbers
+    without gaps move.
 
     Args:
-        criterion: what a module's gradients are of; cross-entropy for labels, if None.
         others: samples of which the nearest of another label is the first heading.
-        loss: of outputs and targets, between 0 and 1: what is bad; errors if None.
-        encoding: of the rows of a table, of which only numbers without gaps then move.
+        loss: what is bad; errors, with gradients of cross-entropy, if None.
     """
-    parts = []
+    copies, parts = BLIND_COPIES if predictor.module is None else COPIES, []
     for start in range(0, len(data), _BATCH):
-        rows = slice(start, min(start + _BATCH, len(data)))
-        walk = _Walk(predictor, data[rows], noise, seed, start, criterion, loss, encoding)
-        parts.append(walk.outwards(radius, steps, _headings(data[rows], others, noise)))
-        if progress is not None:
-            progress((steps + 1) * walk.copies * (rows.stop - rows.start))
-    return Paths(
-        torch.cat([part.points for part in parts], 1),
-        torch.cat([part.costs for part in parts], 1),
-        torch.cat([part.badness for part in parts], 1),
-    )
+        batch = data[start : start + _BATCH]
+        draws = [
+            noise.draws(point, copies, sample_generator(seed, ATTACK, start + row))
+            for row, point in enumerate(batch.inputs)
+        ]
+        walk = _Walk(predictor, batch, noise, loss, torch.stack(draws))
+        parts.append(walk.outwards(radius, steps, _headings(batch, others, noise)))
+        progress((steps + 1) * copies * len(batch))
+    return Paths(*(torch.cat(tensors, 1) for tensors in zip(*parts, strict=True)))
 
 
+@dataclass(frozen=True, eq=False)
 class _Walk:
-    """A few samples with the noise that their paths are found with."""
+    """A few samples with the (n, copies, …) draws of noise that their paths are found with."""
 
-    def __init__(
-        self,
-        predictor: Predictor,
-        data: Samples,
-        noise: Noise,
-        seed: int,
-        first: int,
-        criterion: Criterion | None,
-        loss: Callable[[Tensor, Tensor], Tensor] | None,
-        encoding: RowEncoding | None,
-    ) -> None:
-        self.encoding = encoding
-        self.predictor, self.data, self.noise, self.loss = predictor, data, noise, loss
-        self.criterion = criterion or CrossEntropy()
-        self.copies = BLIND_COPIES if predictor.module is None else COPIES
-        self.draws = torch.stack(
-            [
-                noise.draws(point, self.copies, sample_generator(seed, ATTACK, first + row))
-                for row, point in enumerate(data.inputs)
-            ]
-        )
-        self.targets = data.targets.repeat_interleave(self.copies, 0)
+    predictor: Predictor
+    data: Samples
+    noise: Noise
+    loss: ClippedLoss | None
+    draws: Tensor
 
-    def outwards(self, radius: float, steps: int, heading: Tensor) -> Paths:
-        origin = self.data.inputs
+    @property
+    def targets(self) -> Tensor:
+        """(n · copies,) of the noisy copies."""
+        return self.data.targets.repeat_interleave(self.draws.shape[1], 0)
+
+    def outwards(self, radius: float, steps: int, heading: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Points, costs and badness of ``Paths``."""
+        origin, cost = self.data.inputs, self.noise.cost
         point, course = origin, _HEADING * heading
         points, badness = [], []
         for step in range(steps + 1):
@@ -129,57 +119,54 @@ class _Walk:
             badness.append(bad)
             course = course + self._unit(slope)
             point = origin + radius * (step + 1) / steps * self._unit(course)
-            point = self.noise.cost.restore_frozen(point.to(origin.dtype), origin)
-            if self.encoding is not None:
-                point = self.encoding.with_numbers(point, origin)
-        costs = [up(self.noise.cost.value(one.double(), origin.double()), MANY) for one in points]
-        return Paths(torch.stack(points), torch.stack(costs), torch.stack(badness))
+            point = cost.restore_frozen(point.to(origin.dtype), origin)
+            if self.data.encoding is not None:
+                point = self.data.encoding.with_numbers(point, origin)
+        costs = [up(cost.value(one.double(), origin.double()), MANY) for one in points]
+        return torch.stack(points), torch.stack(costs), torch.stack(badness)
 
     def _look(self, point: Tensor) -> tuple[Tensor, Tensor]:
         """How bad it is there, and where it gets worse: a direction in which the cost is steepest paid."""
         noisy = (point[:, None] + self.draws).flatten(0, 1)
-        if self.predictor.module is not None:
-            return self._look_inside(noisy, point)
+        predictor, outputs, slope = self.predictor, None, noisy
+        if predictor.module is not None:
+            outputs, slope = self._gradient(predictor.module, noisy)
         if self.loss is not None:
-            bad = self.loss(self.predictor.scores(noisy), self.targets)
+            bad = self.loss(predictor.scores(noisy) if outputs is None else outputs, self.targets)
+        elif outputs is None:
+            bad = (predictor.labels(noisy) != self.targets).double()
         else:
-            bad = (self.predictor.labels(noisy) != self.targets).double()
+            bad = (predictor.label_codes(outputs, len(noisy)) != self.targets).double()
         bad = bad.reshape(len(point), -1)
-        weights = bad - bad.mean(1, keepdim=True)
-        return bad.mean(1), torch.einsum("nc,nc...->n...", weights.to(self.draws), self.draws)
+        if outputs is None:
+            weights = bad - bad.mean(1, keepdim=True)
+            return bad.mean(1), torch.einsum("nc,nc...->n...", weights.to(self.draws), self.draws)
+        mean = slope.to(point.dtype).reshape(len(point), -1, *point.shape[1:]).mean(1)
+        return bad.mean(1), self.noise.cost.whiten(self.noise.cost.whiten(mean))
 
-    def _look_inside(self, noisy: Tensor, point: Tensor) -> tuple[Tensor, Tensor]:
-        module = self.predictor.module
-        assert module is not None
+    def _gradient(self, module: nn.Module, noisy: Tensor) -> tuple[Tensor, Tensor]:
+        """Outputs of a module, and the gradients of its loss."""
+        criterion = CrossEntropy() if self.loss is None else self.loss.criterion
         own = next(module.parameters(), None)
         leaf = (noisy if own is None else noisy.to(own)).detach().requires_grad_()
         with torch.enable_grad(), eval_mode(module):
             outputs = module(leaf.clone())
-            value = self.criterion(outputs, self.targets.to(outputs.device)).sum()
+            value = criterion(outputs, self.targets.to(outputs.device)).sum()
             slope = torch.autograd.grad(value, leaf)[0] if value.requires_grad else torch.zeros_like(leaf)
-        predictions = outputs.detach().cpu()
-        if self.loss is not None:
-            bad = self.loss(predictions, self.targets)
-        else:
-            bad = (self.predictor.label_codes(predictions, len(noisy)) != self.targets).double()
-        bad = bad.reshape(len(point), -1).mean(1)
-        mean = slope.cpu().to(point.dtype).reshape(len(point), -1, *point.shape[1:]).mean(1)
-        return bad, self.noise.cost.whiten(self.noise.cost.whiten(mean))
+        return outputs.detach().cpu(), slope.cpu()
 
     def _unit(self, course: Tensor) -> Tensor:
         """Directions of length 1 in the cost's norm; none where there is none."""
-        zero = torch.zeros_like(course)
-        length = self.noise.cost.value(course, zero).sqrt()
+        length = self.noise.cost.value(course, torch.zeros_like(course)).sqrt()
         scale = torch.where(length > 1e-20, 1 / length.clamp_min(1e-20), 0.0)
         return course * per_sample(scale, course)
 
 
 def _headings(data: Samples, others: Samples, noise: Noise) -> Tensor:
     """(n, …) unit directions to the nearest sample of another label; 0 for a regression."""
-    inputs = data.inputs
-    if data.targets.is_floating_point() or len(others) == 0:
-        return torch.zeros_like(inputs)
-    heading = torch.zeros_like(inputs)
+    inputs, heading = data.inputs, torch.zeros_like(data.inputs)
+    if data.targets.is_floating_point():
+        return heading
     for row, (point, target) in enumerate(zip(inputs, data.targets, strict=True)):
         known = others.inputs[others.targets != target].to(inputs.dtype)
         if len(known):
@@ -188,19 +175,3 @@ def _headings(data: Samples, others: Samples, noise: Noise) -> Tensor:
             nearest = int(costs.argmin())
             heading[row] = ways[nearest] / costs[nearest].sqrt().clamp_min(1e-20)
     return heading
-
-
-def _lost(badness: Tensor, rule: VotingRule) -> Tensor:
-    """v(h) at estimates of h."""
-    if rule.votes == 1:
-        return badness
-
-    assert rule.votes is not None
-    known, places = badness.double().clamp(0, 1).unique(return_inverse=True)
-    return torch.from_numpy(binomial_tail(rule.failure_threshold, rule.votes, known.numpy()))[places]
-
-
-def spaced(gammas: Sequence[float], count: int) -> list[float]:
-    """Some of them, from the first to the last."""
-    picks = np.unique(np.rint(np.linspace(0, len(gammas) - 1, min(count, len(gammas)))).astype(int))
-    return [gammas[index] for index in picks]

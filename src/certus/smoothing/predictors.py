@@ -9,29 +9,35 @@ each class, and the largest wins. What models are given is theirs to write over.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.utils.data import Dataset
 
 from certus._eval_mode import eval_mode
-from certus.data import Samples, as_tensor, named_rows, require_real
+from certus.data import (
+    DataLike,
+    Samples,
+    SampleStream,
+    as_tensor,
+    fitted_names,
+    gather_samples,
+    in_fitted_order,
+    named_rows,
+    require_real,
+)
 from certus.errors import ArgumentError, UnsupportedError, require
 from certus.losses import predicted, require_tensor
 
-TRIED, _PART = 64, 5
-"""Inputs that a model is tried at, and those of them that are given together."""
-
+TRIED, _PART = 64, 5  # inputs that a model is tried at, and those of them that are given together
 _STRAY = 1e-3  # the share of labels that rounding may change on a boundary
-
-UNKNOWN_TARGET = -3
-"""The code of a target that a model does not know, which no prediction has."""
-
-ABSTAINED = -2
-"""The mark of a vote that abstains; no label has this code."""
+UNKNOWN_TARGET = -3  # the code of a target that a model does not know, which no prediction has
+ABSTAINED = -2  # the mark of a vote that abstains; no label has this code
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,12 +58,9 @@ class Predictor:
 
     @staticmethod
     def of(model: object) -> Predictor:
-        """
-        Args:
-            model: a ``torch.nn.Module``, an object with ``predict``, or a callable.
-        """
+        """The predictor of a ``torch.nn.Module``, an object with ``predict``, or a callable."""
         if isinstance(model, nn.Module):
-            return Predictor(_of_module(model), model)
+            return Predictor(partial(_module_outputs, model), model)
         if callable(getattr(model, "predict", None)):
             return _of_estimator(model)
         rule = "be a torch.nn.Module, an estimator with `predict`, or a callable of arrays"
@@ -94,22 +97,17 @@ class Predictor:
 
     def check_apart(self, inputs: Tensor, *, labelled: bool = True, scored: bool = False) -> int:
         """Raise if an answer depends on the inputs beside it, or on when it is asked for: the noisy copies
-        would not be independent, and no confidence would follow. Returns how many answers it asked for.
-
-        Args:
-            labelled: whether labels are asked for; scored: whether scores are.
-        """
+        would not be independent, and no confidence would follow. Returns how many answers it asked for."""
         checks: list[tuple[Callable[[Tensor], Tensor], Callable[[Tensor, Tensor], bool]]] = []
         if labelled:
             checks.append((self.labels, _same_labels))
         if scored or not labelled or self.module is not None:
             checks.append((self._rows, _same_scores))
         for ask, agree in checks:
-            whole, few = ask(inputs), inputs[:TRIED]
+            whole = ask(inputs)
             backwards = torch.cat([ask(part) for part in inputs.flip(0).split(TRIED)]).flip(0)
-            parts = torch.cat([ask(part) for part in few.split(_PART)])
-            again = ask(inputs)
-            if not (agree(whole, again) and agree(whole, backwards) and agree(whole[:TRIED], parts)):
+            parts = torch.cat([ask(part) for part in inputs[:TRIED].split(_PART)])
+            if not (agree(whole, ask(inputs)) and agree(whole, backwards) and agree(whole[:TRIED], parts)):
                 raise UnsupportedError(
                     "`model` must answer for each input by itself, and the same whenever it is asked: asked "
                     "again, in other batches or in another order, it says something else of the same inputs. "
@@ -127,10 +125,8 @@ class Predictor:
     def encode(self, labels: Any, name: str = "model", unknown: int = -1) -> Tensor:
         """(n,) labels as codes: their place among ``classes``, or themselves.
 
-        Args:
-            name: of the argument that has them, for errors.
-            unknown: the code of labels that are not among ``classes``: another for targets than for
-                predictions, or an unknown prediction would be right of an unknown target.
+        Labels that are not among ``classes`` get the code ``unknown``: another for targets than for
+        predictions, or an unknown prediction would be right of an unknown target.
         """
         if self.classes is None:
             tensor = _tensor(labels, name)
@@ -151,15 +147,11 @@ def _misshapen(count: int, shape: Sequence[int]) -> ArgumentError:
     return ArgumentError(f"`model` must {rule}; got shape {tuple(shape)}.")
 
 
-def _of_module(model: nn.Module) -> Callable[[Tensor], Tensor]:
+def _module_outputs(model: nn.Module, inputs: Tensor) -> Tensor:
     own = next(model.parameters(), None)
-
-    def outputs(inputs: Tensor) -> Tensor:
-        with torch.no_grad(), eval_mode(model):
-            predictions = model(inputs.clone() if own is None else inputs.to(own, copy=True))
-        return require_tensor(predictions).cpu()
-
-    return outputs
+    with torch.no_grad(), eval_mode(model):
+        predictions = model(inputs.clone() if own is None else inputs.to(own, copy=True))
+    return require_tensor(predictions).cpu()
 
 
 def _of_estimator(model: Any) -> Predictor:
@@ -172,13 +164,13 @@ def _of_estimator(model: Any) -> Predictor:
     def predict(inputs: Tensor) -> Any:
         return model.predict(rows(inputs))
 
-    def log_chances(inputs: Tensor) -> Any:
-        chances = np.asarray(model.predict_proba(rows(inputs)), dtype=np.float64)
-        return np.log(np.maximum(chances, 1e-300))
+    def log_probabilities(inputs: Tensor) -> Any:
+        probabilities = np.asarray(model.predict_proba(rows(inputs)), dtype=np.float64)
+        return np.log(np.maximum(probabilities, 1e-300))
 
     classes = getattr(model, "classes_", None)
     if callable(getattr(model, "predict_proba", None)):
-        return Predictor(log_chances, None, classes, predict)
+        return Predictor(log_probabilities, None, classes, predict)
     return Predictor(predict, None, classes)
 
 
@@ -210,30 +202,39 @@ def _tensor(values: Any, name: str = "model") -> Tensor:
     return torch.from_numpy(array)
 
 
-def encoded_samples(batches: Iterable[Any], predictor: Predictor) -> Samples:
-    """Join batches into samples, with labels as codes (int64) and numbers of a regression as they are."""
-    return Samples.concatenate(_encoded(pair, predictor) for pair in batches)
+def read_samples(model: object, data: DataLike, predictor: Predictor) -> Samples:
+    """Read any data, with labels as codes (int64) and numbers of a regression as they are. Columns of frames
+    are put in the order in which an estimator was fitted."""
+    if isinstance(data, Dataset | SampleStream):
+        data = gather_samples(data)
+    pair = isinstance(data, tuple) and len(data) == 2
+    named = fitted_names(model) is not None
+    estimator = named or callable(getattr(model, "get_params", None))
 
+    def encoded(batch: Any) -> Samples:
+        if isinstance(batch, Samples):
+            require(batch.weights is None, "data", "have no weights", "them")
+            inputs, targets, encoding = batch.inputs, batch.targets, batch.encoding
+        else:
+            inputs, targets = batch[0], batch[1]
+            if estimator and (hasattr(inputs, "columns") or (named and isinstance(inputs, np.ndarray))):
+                inputs = in_fitted_order(model, inputs)
+            inputs, encoding = as_tensor(inputs, "inputs"), None
+        rule = "be given with their targets: noise says nothing of labels that nobody knows"
+        require(targets is not None, "data", rule, None)
+        if not isinstance(targets, Tensor):
+            to_array = getattr(targets, "to_numpy", None)
+            targets = np.asarray(to_array() if callable(to_array) else targets)
+        require_real(targets=targets)
+        rule = f"have one entry for each of {len(inputs)} inputs"
+        require(len(targets) == len(inputs), "targets", rule, len(targets))
+        if isinstance(targets, Tensor) and targets.is_floating_point():
+            codes = targets
+        elif not isinstance(targets, Tensor) and targets.dtype.kind == "f" and predictor.classes is None:
+            codes = torch.from_numpy(targets)
+        else:
+            codes = predictor.encode(targets, "targets", UNKNOWN_TARGET)
+        inputs = inputs if inputs.is_floating_point() else inputs.double()
+        return Samples(inputs.detach().cpu(), codes.cpu(), encoding=encoding)
 
-def _encoded(pair: Any, predictor: Predictor) -> Samples:
-    encoding = None
-    if isinstance(pair, Samples):
-        require(pair.weights is None, "data", "have no weights", "them")
-        inputs, targets, encoding = pair.inputs, pair.targets, pair.encoding
-    else:
-        inputs, targets = as_tensor(pair[0], "inputs"), pair[1]
-    rule = "be given with their targets: noise says nothing of labels that nobody knows"
-    require(targets is not None, "data", rule, None)
-    if not isinstance(targets, Tensor):
-        targets = np.asarray(targets.to_numpy() if callable(getattr(targets, "to_numpy", None)) else targets)
-    require_real(targets=targets)
-    rule = f"have one entry for each of {len(inputs)} inputs"
-    require(len(targets) == len(inputs), "targets", rule, len(targets))
-    if isinstance(targets, Tensor) and targets.is_floating_point():
-        codes = targets
-    elif not isinstance(targets, Tensor) and targets.dtype.kind == "f" and predictor.classes is None:
-        codes = torch.from_numpy(targets)
-    else:
-        codes = predictor.encode(targets, "targets", UNKNOWN_TARGET)
-    inputs = inputs if inputs.is_floating_point() else inputs.double()
-    return Samples(inputs.detach().cpu(), codes.cpu(), encoding=encoding)
+    return Samples.concatenate(map(encoded, [data] if pair or isinstance(data, Samples) else data))

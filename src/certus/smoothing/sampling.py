@@ -24,8 +24,7 @@ from certus.costs import Cost, Mahalanobis, Masked, SquaredL2, WeightedL2
 from certus.data import Samples
 from certus.errors import UnsupportedError, require, require_number, require_seed
 from certus.losses import Criterion
-from certus.smoothing.predictors import ABSTAINED, Predictor
-from certus.smoothing.voting import VotingRule
+from certus.smoothing.predictors import Predictor
 from certus.storage.tensors import digest
 
 CERTIFIED, CALIBRATION, ATTACK, FRESH = 2, 3, 4, 5
@@ -55,9 +54,9 @@ class Noise:
     def draws(self, like: Tensor, copies: int, generator: np.random.Generator) -> Tensor:
         """(copies, …) of noise, of the shape of one input; in float32 at least, which the sum is taken in, or
         the noise of coarse inputs would be far from Gaussian."""
-        kind: type[np.float32] | type[np.float64]
-        kind = np.float32 if like.dtype in (torch.float16, torch.bfloat16, torch.float32) else np.float64
-        plain = torch.from_numpy(generator.standard_normal((copies, *like.shape), dtype=kind))
+        double = like.dtype not in (torch.float16, torch.bfloat16, torch.float32)
+        shape = (copies, *like.shape)
+        plain = torch.from_numpy(generator.standard_normal(shape, np.float64 if double else np.float32))
         return (self.sigma * self.cost.whiten(plain)).to(plain.dtype)
 
 
@@ -98,8 +97,7 @@ def noisy_batches(
             yield NoisyBatch(some, slice(first, first + count), torch.cat(parts))
 
 
-Advance = Callable[[int], None]
-_PORTION = 512  # samples that are kept together
+_PORTION = 512  # samples that are cached together
 
 
 @dataclass(frozen=True)
@@ -130,11 +128,6 @@ class NoisyPredictions:
     errors: Tensor | None
     losses: Tensor | None
 
-    def lost(self, rule: VotingRule, targets: Tensor) -> Tensor:
-        """(n,) bool: where the deployed vote of these very copies gives a wrong label, or none."""
-        assert self.labels is not None  # votes are about labels
-        return vote_labels(self.labels, rule) != targets
-
 
 def predict_noisy(
     predictor: Predictor,
@@ -145,14 +138,10 @@ def predict_noisy(
     seed: int,
     stream: int,
     loss: ClippedLoss | None = None,
-    progress: Advance | None = None,
+    progress: Callable[[int], None] = lambda copies: None,
     cache: PredictionCache | None = None,
 ) -> NoisyPredictions:
-    """Draw the copies of every sample, ask the model, and keep labels and losses.
-
-    Args:
-        cache: portions of samples that were asked about already are taken from it, others put there.
-    """
+    """Predict the noisy copies of every sample, or take portions of samples from the cache."""
     labelled, count = not data.targets.is_floating_point(), len(data)
     predictions: dict[str, Tensor] = {}
     if labelled:
@@ -162,26 +151,21 @@ def predict_noisy(
 
     def ask(rows: range) -> None:
         for batch in noisy_batches(data.inputs, noise, copies=copies, seed=seed, stream=stream, rows=rows):
-            size, place = (batch.rows.stop - batch.rows.start, -1), (batch.rows, batch.copies)
-            scores: Tensor | None = None
+            points, place = batch.points, (batch.rows, batch.copies)
+            size, scores = (batch.rows.stop - batch.rows.start, -1), None
             if loss is not None:
-                scores = predictor.scores(batch.points)
-                targets = data.targets[batch.rows].repeat_interleave(len(batch.points) // size[0], 0)
+                scores = predictor.scores(points)
+                targets = data.targets[batch.rows].repeat_interleave(len(points) // size[0], 0)
                 predictions["losses"][place] = loss(scores, targets).reshape(size)
             if labelled:
-                labels = (
-                    predictor.labels(batch.points)
-                    if scores is None or predictor.predict is not None
-                    else predictor.label_codes(scores, len(batch.points))
-                )
+                shared = scores is not None and predictor.predict is None
+                labels = predictor.label_codes(scores, len(points)) if shared else predictor.labels(points)
                 predictions["labels"][place] = labels.int().reshape(size)
-            if progress is not None:
-                progress(len(batch.points))
+            progress(len(batch.points))
 
     for first in range(0, count, _PORTION):
-        rows = range(first, min(first + _PORTION, count))
-        part = {name: each[rows.start : rows.stop] for name, each in predictions.items()}
-        some = data[rows.start : rows.stop]
+        rows, portion = range(first, min(first + _PORTION, count)), slice(first, first + _PORTION)
+        some, part = data[portion], {name: each[portion] for name, each in predictions.items()}
         kept = None if cache is None else cache.load(stream, first, some, part)
         if kept is None:
             ask(rows)
@@ -190,21 +174,9 @@ def predict_noisy(
             continue
         for name, each in part.items():
             each.copy_(kept[name])
-        if progress is not None:
-            progress(len(rows) * copies)
+        progress(len(rows) * copies)
     errors = (predictions["labels"] != data.targets[:, None]).sum(1) if labelled else None
     return NoisyPredictions(predictions.get("labels"), errors, predictions.get("losses"))
-
-
-def vote_labels(labels: Tensor, rule: VotingRule) -> Tensor:
-    """What a rule gives of (n, M) labels: the most frequent one, or ``ABSTAINED``. Returns (n,)."""
-    names, codes = labels.unique(return_inverse=True)
-    counts = torch.zeros(len(labels), len(names), dtype=torch.int64)
-    counts.scatter_add_(1, codes, torch.ones_like(codes))
-    ranked, places = counts.sort(1, descending=True)
-    pairs = [(row[0], row[1] if len(names) > 1 else 0) for row in ranked[:, :2].tolist()]
-    given = torch.tensor([rule.gives(most, second) for most, second in pairs])
-    return torch.where(given, names[places[:, 0]].long(), ABSTAINED)
 
 
 @dataclass(frozen=True)
@@ -220,13 +192,12 @@ class PredictionCache(TensorCache):
         tensors = self.read(name, words, _about_draws(stream, first, data))
         if tensors is None:
             return None
-        same = tensors.keys() == like.keys() and all(
-            tensors[key].shape == one.shape and tensors[key].dtype == one.dtype for key, one in like.items()
-        )
-        if not same or not _are_losses(tensors.get("losses")):
-            self.drop(name, words, "it does not hold what was asked for")
-            return None
-        return tensors
+        kinds = [{key: (one.shape, one.dtype) for key, one in each.items()} for each in (tensors, like)]
+        losses = tensors.get("losses", torch.zeros(0))
+        if kinds[0] == kinds[1] and bool(((losses >= 0) & (losses <= 1)).all()):  # NaN fails, too
+            return tensors
+        self.drop(name, words, "it does not hold what was asked for")
+        return None
 
     def save(self, stream: int, first: int, data: Samples, tensors: dict[str, Tensor]) -> None:
         self.write(f"{stream}-{first}", tensors, _about_draws(stream, first, data))
@@ -235,7 +206,3 @@ class PredictionCache(TensorCache):
 def _about_draws(stream: int, first: int, data: Samples) -> dict[str, object]:
     samples = digest({"inputs": data.inputs, "targets": data.targets})
     return {"stream": stream, "first": first, "samples": samples}
-
-
-def _are_losses(losses: Tensor | None) -> bool:
-    return losses is None or bool(((losses >= 0) & (losses <= 1)).all() & torch.isfinite(losses).all())

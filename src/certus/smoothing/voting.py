@@ -1,98 +1,67 @@
-"""Failures of a noisy model: one draw that errs, or a vote of several draws that fails.
+"""The noisy model in use: a vote of several draws, which may abstain, and a radius for each input.
 
-Let h be the probability that the model errs at x + noise. A vote of M draws fails when at least t of them
-err, which has the probability v(h) = P(Bin(M, h) ≥ t), nondecreasing in h:
+A vote of M draws fails when at least t of them err (``certus.kernel.smoothing.VotingRule``):
 
 | | M | t |
 |---|---|---|
 | the mean error: one draw | 1 | 1 |
 | the vote of M draws, ties lost | M | ⌈M/2⌉ |
-| the same, which abstains at level α, and abstentions are failures | M | as below |
+| the same, which abstains at level α, and abstentions are failures | M | the least K that may abstain |
 | the ideal vote, which knows h | ∞ | lost for h ≥ ½ |
 
 The vote that abstains (Cohen, Rosenfeld and Kolter) gives the most frequent label if the two-sided binomial
-test against the runner-up rejects even odds at level α. With K errors the true label has M − K votes and no
-other has more than K, so that it wins surely if 2·P(Bin(M, ½) ≥ M − K) ≤ α. All smaller K win as well: t is
-the least K that does not. A label that is neither counts for less, which helps.
+test against the runner-up rejects even odds at level α.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
+import torch
+from scipy.special import ndtri
+from torch import Tensor
 
-from certus.errors import require, require_count
-from certus.rounding import MANY, up
-from certus.smoothing.binomial import (
-    MOST_DRAWS,
-    Floats,
-    binomial_tail,
-    largest_binomial_probability,
-    normal_cdf,
-)
+from certus.certificates.confidence import MARGINS, clopper_pearson, first_proven
+from certus.costs import Cost, SquaredL2
+from certus.errors import require, require_count, require_seed
+from certus.kernel.binomial import gaussian_radius
+from certus.kernel.smoothing import VotingRule
+from certus.smoothing.predictors import ABSTAINED, TRIED, Predictor
+from certus.smoothing.sampling import Noise
 
-_STEEPEST = 0.24197072451914337  # φ(1) = max |t φ(t)|
+_L2 = SquaredL2()
+_POINTS = 16  # inputs near which a model is tried
+MOST_DRAWS = 10_000
+ONE_DRAW, IDEAL_VOTE = VotingRule(1, 1), VotingRule(None)
 
 
-@dataclass(frozen=True)
-class VotingRule:
-    """A vote of ``votes`` draws that fails when ``failure_threshold`` of them err; None is the ideal vote."""
+def voting_rule(votes: int, abstain: float | None = None) -> VotingRule:
+    """The rule of a deployed vote, which abstains at level α; in ties only if that is None.
 
-    votes: int | None
-    failure_threshold: int = 0
-    abstain: float | None = None
+    >>> [voting_rule(*vote).failure_threshold for vote in ((100,), (100, 0.001), (1,))]
+    [50, 34, 1]
+    """
+    require_count("votes", votes)
+    require(votes <= MOST_DRAWS, "votes", f"be at most {MOST_DRAWS:,}", votes)
+    if abstain is None:
+        return VotingRule(votes, math.ceil(votes / 2))
+    require(0 < abstain <= 1, "abstain", "lie in (0, 1], or be None", abstain)
+    errors, ways, tail, level = 0, 1, 1, Fraction(abstain) * 2**votes
+    while 2 * errors < votes and 2 * tail <= level:
+        ways = ways * (votes - errors) // (errors + 1)
+        tail, errors = tail + ways, errors + 1
+    return VotingRule(votes, errors, abstain)
 
-    @staticmethod
-    def of(votes: int, abstain: float | None = None) -> VotingRule:
-        """The rule of a deployed vote.
 
-        Args:
-            abstain: α, below which the test must come out for a label to be given; None: the most frequent
-                label is given in any case, and ties are lost.
-
-        >>> [VotingRule.of(*vote).failure_threshold for vote in ((100,), (100, 0.001), (1,))]
-        [50, 34, 1]
-        """
-        require_count("votes", votes)
-        require(votes <= MOST_DRAWS, "votes", f"be at most {MOST_DRAWS:,}", votes)
-        if abstain is None:
-            return VotingRule(votes, math.ceil(votes / 2))
-        require(0 < abstain <= 1, "abstain", "lie in (0, 1], or be None", abstain)
-        tail, level, errors = 0, Fraction(abstain) * 2**votes, 0
-        while 2 * errors < votes:
-            tail += math.comb(votes, errors)
-            if 2 * tail > level:
-                break
-            errors += 1
-        return VotingRule(votes, errors, abstain)
-
-    def gives(self, most: int, second: int) -> bool:
-        """Whether the most frequent label is given, from the counts of the two most frequent ones."""
-        if self.abstain is None:
-            return most > second
-        return most > second and _even_odds(most, second) <= Fraction(self.abstain)
-
-    def chance(self, scores: Floats) -> Floats:
-        """v(Φ(t)), rounded up, at most 1. Shapes (cells,) → (cells,)."""
-        if self.votes is None:
-            return (scores >= 0).astype(np.float64)
-        tail = binomial_tail(self.failure_threshold, self.votes, normal_cdf(scores))
-        return np.minimum(1.0, up(1.0, MANY) * tail + MANY)
-
-    @property
-    def bend(self) -> float:
-        """B ≥ sup −(v∘Φ)''. With b the binomial probabilities, v' = M b_{M−1,t−1} and
-        −v'' ≤ M(M − 1) b_{M−2,t−1}, each at most its mode; and φ² ≤ 1/2π, |tφ(t)| ≤ φ(1)."""
-        assert self.votes is not None  # the ideal vote needs none
-        many, lost = self.votes, self.failure_threshold
-        if lost == 0:
-            return 0.0
-        second = many * (many - 1) * largest_binomial_probability(lost - 1, many - 2) / (2 * math.pi)
-        return up(second + _STEEPEST * many * largest_binomial_probability(lost - 1, many - 1), MANY)
+def gives_label(rule: VotingRule, most: int, second: int) -> bool:
+    """Whether the most frequent label is given, from the counts of the two most frequent ones."""
+    if most <= second or rule.abstain is None:
+        return most > second
+    return _even_odds(most, second) <= Fraction(rule.abstain)
 
 
 @cache
@@ -102,4 +71,105 @@ def _even_odds(most: int, second: int) -> Fraction:
     return Fraction(2 * sum(math.comb(both, errors) for errors in range(second + 1)), 2**both)
 
 
-ONE_DRAW, IDEAL_VOTE = VotingRule(1, 1), VotingRule(None)
+def vote_labels(labels: Tensor, rule: VotingRule) -> Tensor:
+    """What a rule gives of (n, M) labels: the most frequent one, or ``ABSTAINED``. Returns (n,)."""
+    names, codes = labels.unique(return_inverse=True)
+    counts = torch.zeros(len(labels), len(names), dtype=torch.int64)
+    counts.scatter_add_(1, codes, torch.ones_like(codes))
+    ranked, places = counts.sort(1, descending=True)
+    pairs = [(row[0], row[1] if len(names) > 1 else 0) for row in ranked[:, :2].tolist()]
+    given = torch.tensor([gives_label(rule, most, second) for most, second in pairs])
+    return torch.where(given, names[places[:, 0]].long(), ABSTAINED)
+
+
+@dataclass(frozen=True, eq=False)
+class Radius:
+    """Labels of the ideal vote, and how far they hold.
+
+    Attributes:
+        labels: (n,) codes, as ``Smoothed.predict`` gives them; where nothing could be shown, ``ABSTAINED``.
+        radius: (n,) in the cost's norm: no input nearer than this gets another label of the ideal vote. Each
+            holds with the confidence, by itself.
+    """
+
+    labels: Tensor
+    radius: Tensor
+    confidence: float
+
+
+@dataclass(frozen=True, eq=False)
+class Smoothed:
+    """A model with Gaussian noise on its inputs, which votes (Cohen, Rosenfeld and Kolter 2019).
+
+    ``certus.certify_smoothed`` with the same sigma, votes and abstain certifies how often this very vote errs
+    or abstains, under shift.
+
+    Args:
+        model: a torch module, an estimator with ``predict``, or a callable from arrays to labels or scores.
+        sigma: of the noise, in the units of the cost's norm.
+        votes: M, draws for each prediction.
+        abstain: the level of the test against the runner-up; None never abstains but in ties.
+        seed: of the noise. Every call draws fresh noise, from where the last call ended.
+
+    >>> signs = Smoothed(lambda x: (x[:, 0] > 0).astype(int), sigma=0.5)
+    >>> signs.predict(torch.tensor([[3.0], [-3.0], [0.0]])).tolist()
+    [1, 0, -2]
+    """
+
+    model: object
+    sigma: float
+    votes: int = 100
+    abstain: float | None = 0.001
+    cost: Cost = _L2
+    seed: int = 0
+    _source: np.random.Generator = field(init=False, repr=False)
+
+    ABSTAINED = ABSTAINED
+
+    def __post_init__(self) -> None:
+        # Each checks its own.
+        voting_rule(self.votes, self.abstain)
+        Noise(self.sigma, self.cost)
+        Predictor.of(self.model)
+        require_seed(self.seed)
+        object.__setattr__(self, "_source", np.random.default_rng(self.seed))
+
+    def predict(self, inputs: Tensor) -> Tensor:
+        """(n, …) inputs → (n,) labels, ``Smoothed.ABSTAINED`` where the vote gives none.
+
+        For an estimator with classes of its own, labels are their places in ``classes_``.
+        """
+        labels = torch.stack([self._labels(point, self.votes) for point in inputs])
+        return vote_labels(labels, voting_rule(self.votes, self.abstain))
+
+    def radius(self, inputs: Tensor, *, draws: int = 1000, confidence: float = 0.999) -> Radius:
+        """How far each input can move before the ideal vote changes its label.
+
+        A tenth of the draws names a label; the others bound its probability p from below (Clopper and
+        Pearson). Where p > ½, the vote is that label within σΦ⁻¹(p).
+        """
+        require_count("draws", draws, least=2)
+        require(0 < confidence < 1, "confidence", "lie between 0 and 1", confidence)
+        noise, source = Noise(self.sigma, self.cost), np.random.default_rng(self.seed)
+        tried = [point + noise.draws(point, TRIED, source) for point in inputs[:_POINTS]]
+        if tried:
+            Predictor.of(self.model).check_apart(torch.cat(tried))
+        labels, radii = [], []
+        for point in inputs:
+            first = self._labels(point, max(1, draws // 10))
+            names, counts = first.unique(return_counts=True)
+            label = int(names[counts.argmax()])
+            hits = int((self._labels(point, draws) == label).sum())
+            floor = clopper_pearson(hits, draws, 1 - confidence)
+            labels.append(label if floor > 0.5 else ABSTAINED)
+            # σΦ⁻¹(p), rounded down; 0 where p is not above ½, or hardly.
+            claims = (
+                -self.sigma * float(ndtri(1 - floor)) * (1 - margin) for margin in MARGINS if floor > 0.5
+            )
+            radii.append(first_proven(partial(gaussian_radius, self.sigma, floor), claims) or 0.0)
+        return Radius(torch.tensor(labels), torch.tensor(radii, dtype=torch.float64), confidence)
+
+    def _labels(self, point: Tensor, copies: int) -> Tensor:
+        """(copies,) labels at fresh noise."""
+        noise = Noise(self.sigma, self.cost).draws(point, copies, self._source)
+        return Predictor.of(self.model).labels(point + noise)

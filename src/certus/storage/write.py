@@ -166,15 +166,9 @@ class RunLock:
         self._held = contextlib.ExitStack()
 
     def __enter__(self) -> RunLock:
-        if self._locking:
-            self._acquire(self._folder / LOCK)
-            remove_stale_temporaries(self._folder, locked=True)
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._held.close()
-
-    def _acquire(self, path: Path) -> None:
+        if not self._locking:
+            return self
+        path = self._folder / LOCK
         if not self._folder.is_dir():  # which filelock would create
             raise RunError(f"Cannot write {path}: there is no such folder.")
         try:
@@ -198,6 +192,11 @@ class RunLock:
         self._held.callback(lock.release)
         with contextlib.suppress(OSError):
             path.write_text(f"{os.getpid()}\n")
+        remove_stale_temporaries(self._folder, locked=True)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._held.close()
 
 
 def _holder(path: Path) -> str:
@@ -242,20 +241,15 @@ def file_transaction(folder: Path, last: str, *, locking: bool = True) -> Iterat
     """
     with temporary_folder(folder / _COMPLETE, folder, "write into") as written:
         yield written
-        with _brief_lock(folder, locking):
+        with RunLock(folder, locking=locking, waiting=lambda: None):  # others hold it only briefly
             _put_in_place(folder, last)
             os.rename(written, folder / _COMPLETE)
             _put_in_place(folder, last)
 
 
-def _brief_lock(folder: Path, locking: bool) -> RunLock:
-    """Lock that is waited for silently: other processes hold it only briefly."""
-    return RunLock(folder, locking=locking, waiting=lambda: None)
-
-
 def finish_transaction(folder: Path, last: str, *, locking: bool = True) -> None:
     """Finish a transaction that a killed process left pending; wait for one in progress."""
-    with _brief_lock(folder, locking):
+    with RunLock(folder, locking=locking, waiting=lambda: None):
         _put_in_place(folder, last)
 
 

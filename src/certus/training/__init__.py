@@ -5,9 +5,9 @@ from certus.training.augmentation import RandomAffine, RandomTranslation
 from certus.training.calibration import Robustness, RobustnessStatus, calibrate, measure_robustness
 from certus.training.callbacks import MetricsLogger
 from certus.training.certified import CertifiedTraining
-from certus.training.convergence import ConvergenceConstants
 from certus.training.metrics import EpochMetrics
 from certus.training.optimizers import (
+    ConvergenceConstants,
     Projection,
     SpectralBall,
     WeightBall,

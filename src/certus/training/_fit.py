@@ -44,7 +44,7 @@ from certus.smoothing.sampling import Noise
 from certus.training.augmentation import NoisyLoss, fresh_noise, training_noise
 from certus.training.calibration import Robustness, calibrate, measure_robustness
 from certus.training.certified import CertifiedTraining
-from certus.training.loaders import BatchLoader, IndexedLoader, in_memory, make_loader, mix
+from certus.training.loaders import IndexedLoader, in_memory, make_loader, mix
 from certus.training.metrics import EpochMetrics, Sums, clean_metrics, right_or_wrong
 from certus.training.optimizers import (
     OptimizerLike,
@@ -223,7 +223,14 @@ def fit(
     else:  # which may need all targets, if they are in memory
         samples = as_samples(train)
         criterion = as_criterion(criterion, samples.targets if isinstance(samples, Samples) else None)
-    _check(bare, method, loader)
+    if method.penalty is not None and isinstance(method.penalty.gamma, Tensor):
+        raise ArgumentError("`gamma` must be one number to train with; got a tensor.")
+    norms = [name for name, part in bare.named_modules() if isinstance(part, _BatchNorm)]
+    if norms and isinstance(loader, IndexedLoader) and loader.smallest_batch // processes == 1:
+        raise ArgumentError(
+            f"`batch_size` must not leave a batch of one sample to `{norms[0]}`, which normalises over "
+            f"the batch; {loader.count} samples in batches of {loader.batch_size} do."
+        )
     defaults = PLAIN if certified is None else CERTIFIED
     chosen = make_optimizer(optimizer, bare, weight_decay, defaults.learning_rate)
     cosine = defaults.schedule == "cosine" and optimizer is None
@@ -243,7 +250,7 @@ def fit(
         cost = SquaredL2() if method.penalty is None else method.penalty.cost
         projection = theta = certified.theta(bare, few.inputs.shape[1:], criterion, cost, method.penalty)
         theta(bare)
-        if processes > 1 and any(isinstance(part, _BatchNorm) for part in model.modules()):
+        if processes > 1 and norms:
             raise UnsupportedError(
                 "Certified training with batch normalisation runs in one process only: each process has its "
                 f"own statistics, and would scale its own weights; got {processes} processes."
@@ -318,18 +325,6 @@ def one_device(model: nn.Module) -> Fabric:
     fabric = Fabric(devices=1)
     wide = any(values.dtype == torch.float64 for values in (*model.parameters(), *model.buffers()))
     return Fabric(accelerator="cpu", devices=1) if wide and fabric.device.type == "mps" else fabric
-
-
-def _check(model: nn.Module, method: Method, loader: BatchLoader) -> None:
-    """Raise for problems that would otherwise end a long training."""
-    if method.penalty is not None and isinstance(method.penalty.gamma, Tensor):
-        raise ArgumentError("`gamma` must be one number to train with; got a tensor.")
-    norms = [name for name, part in model.named_modules() if isinstance(part, _BatchNorm)]
-    if norms and isinstance(loader, IndexedLoader) and loader.smallest_batch // loader.processes == 1:
-        raise ArgumentError(
-            f"`batch_size` must not leave a batch of one sample to `{norms[0]}`, which normalises over "
-            f"the batch; {loader.count} samples in batches of {loader.batch_size} do."
-        )
 
 
 def _close_epoch(

@@ -20,7 +20,6 @@ from enum import Enum
 
 import torch
 from lightning_fabric import Fabric
-from torch import Tensor
 
 from certus.costs import Cost
 from certus.data import Samples
@@ -169,19 +168,16 @@ def suggest_rho(data: Samples, cost: Cost, seed: int = 0) -> Suggestion:
     (1.9, 0.0361)
     """
     order = torch.randperm(len(data), generator=torch.Generator().manual_seed(seed))[:_SAMPLES]
-    sample = data[order]
-    distances = torch.stack([_nearest_other(sample, index, cost) for index in range(len(sample))])
+    labelled, sample = not data.targets.is_floating_point(), data[order]
+    kind = sample.targets if labelled else torch.arange(len(sample))
+    nearest = []  # √c to the nearest sample of another kind; ∞ without any
+    for index in range(len(sample)):
+        costs = cost(sample.inputs, sample.inputs[index : index + 1].expand_as(sample.inputs))
+        nearest.append(torch.where(kind != kind[index], costs, torch.inf).min().sqrt())
+    distances = torch.stack(nearest)
     distances = distances[torch.isfinite(distances) & (distances > 0)]
     if len(distances) == 0:
         raise ArgumentError("`rho` cannot be suggested: no two samples differ. Give `gamma` or `rho`.")
     distance = float(distances.median())
-    labelled = not data.targets.is_floating_point()
     neighbour = "the nearest sample with another label" if labelled else "the nearest other sample"
     return Suggestion((_SHARE * distance) ** 2, distance, neighbour)
-
-
-def _nearest_other(sample: Samples, index: int, cost: Cost) -> Tensor:
-    """Return √c to the nearest sample with another label, in regression to the nearest; ∞ without any."""
-    costs = cost(sample.inputs, sample.inputs[index : index + 1].expand_as(sample.inputs))
-    kind = torch.arange(len(sample)) if sample.targets.is_floating_point() else sample.targets
-    return torch.where(kind != kind[index], costs, torch.inf).min().sqrt()

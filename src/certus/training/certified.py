@@ -22,6 +22,7 @@ from __future__ import annotations
 import copy
 import math
 import warnings
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import torch
@@ -33,19 +34,19 @@ from torch.nn.utils.parametrize import is_parametrized
 from certus._eval_mode import eval_mode
 from certus._tensor import as_float64
 from certus.bounds import SmoothnessBound, input_smoothness
-from certus.bounds.activations import LogSoftmax
-from certus.bounds.backward import geometry_of
+from certus.bounds.analysis import kernel_cost
 from certus.bounds.criteria import read_criterion
 from certus.bounds.export import ExportedGraph, cached_graphs
-from certus.bounds.layer_rules import RULES
-from certus.bounds.network import read_layers
-from certus.bounds.operators import Diagonal, Operator, Reshape
-from certus.bounds.passes import Shape, Step
+from certus.bounds.layer_rules import RULES, LogSoftmax
+from certus.bounds.network import read_nodes
+from certus.bounds.norm_proposals import claim_norm
 from certus.bounds.validation import validate
 from certus.costs import Cost, SquaredL2
 from certus.data import Samples
 from certus.errors import UnsupportedError, require, require_number
 from certus.inner import WRM, largest_curvature
+from certus.kernel.operators import Affine, Reshape
+from certus.kernel.primitive import Shape
 from certus.layers import LogCosh, SmoothAbs
 from certus.losses import Criterion, CrossEntropy, ModelLoss
 
@@ -110,7 +111,8 @@ class AffineLayer:
         else:
             rule = RULES[next(kind for kind in CONVOLUTIONS if isinstance(self.module, kind))]
             operator = rule(self.module, self.in_shape)
-            assert isinstance(operator, Operator)
+            assert isinstance(operator, Affine)
+            claim_norm(operator)
             weight.div_(max(1.0, operator.norm))
 
     def slopes(self, slopes: Tensor, length: float) -> Tensor:
@@ -170,24 +172,24 @@ def read_structure(
                 "torch.nn.utils.parametrize.remove_parametrizations."
             )
     with eval_mode(model):
-        steps = read_layers(model, shape)
-    if steps and isinstance(steps[-1].stage, LogSoftmax):  # which a loss of classes does not see
-        steps = steps[:-1]
+        nodes = read_nodes(model, shape)[1:]
+    if nodes and isinstance(nodes[-1].primitive, LogSoftmax):  # which a loss of classes does not see
+        nodes = nodes[:-1]
     modules = dict(model.named_modules(remove_duplicate=False))
-    head = modules.get(steps[-1].path) if steps else model
+    head = modules.get(nodes[-1].name) if nodes else model
     if not isinstance(head, nn.Linear) or not head.weight.requires_grad:
-        where = f"{steps[-1].path} ({steps[-1].kind})" if steps else "nothing"
+        where = f"{nodes[-1].name} ({nodes[-1].kind})" if nodes else "nothing"
         raise UnsupportedError(f"A certified network must end in a trained Linear layer; it ends in {where}.")
     blocks: list[Block] = []
     run: list[AffineLayer] = []
     clipped: list[AffineLayer] = []
     plain = True
-    for step in steps[:-1]:
-        module = modules.get(step.path)
-        if module is None or type(module).__name__ != step.kind:  # a function, or a layer used once more
+    for node in nodes[:-1]:
+        module = modules.get(node.name)
+        if module is None or type(module).__name__ != node.kind:  # a function, or a layer used once more
             plain = False
-        elif isinstance(step.stage, Operator):
-            part = _affine(module, step, step.stage, metric)
+        elif isinstance(node.primitive, Affine):
+            part = _affine(module, node.primitive, metric)
             metric = metric if part.reshapes else None
             run.append(part)
             clipped += [part] if part.trained else []
@@ -204,14 +206,15 @@ def read_structure(
     return clipped, blocks if plain else None, run, head
 
 
-def _affine(module: nn.Module, step: Step, stage: Operator, metric: Tensor | None) -> AffineLayer:
+def _affine(module: nn.Module, operator: Affine, metric: Tensor | None) -> AffineLayer:
     trained = isinstance(module, (nn.Linear, *CONVOLUTIONS)) and module.weight.requires_grad
     matrix = isinstance(module, nn.Linear) and trained
-    norm = 1.0 if trained else stage.norm
-    if metric is not None and not matrix and not isinstance(stage, Reshape):
+    claim_norm(operator)
+    norm = 1.0 if trained else operator.norm
+    if metric is not None and not matrix and not isinstance(operator, Reshape):
         norm *= float(metric.max())  # not counted in by the clipping
     counted = metric if matrix else None
-    return AffineLayer(module, step.in_shape, isinstance(stage, Reshape), trained, norm, counted)
+    return AffineLayer(module, operator.in_shape, isinstance(operator, Reshape), trained, norm, counted)
 
 
 SAFETY = 1e-3
@@ -264,8 +267,9 @@ class CertifiedSet:
             )
         self._softmax, self._criterion, self._cost = softmax, criterion, cost
         self._model, self._shape, self._sharpest = model, tuple(input_shape), sharpest
-        whitening = geometry_of(cost, self._shape).whitening
-        metric = whitening.weights[0].flatten() if isinstance(whitening, Diagonal) else None
+        whitening = kernel_cost(cost, self._shape).whitening
+        diagonal = whitening is not None and whitening.shape == self._shape
+        metric = whitening.flatten() if whitening is not None and diagonal else None
         self._graphs: dict[tuple[nn.Module, Shape], ExportedGraph] = {}
         with cached_graphs(self._graphs):
             self._clipped, blocks, self._behind, self._head = read_structure(model, self._shape, metric)
@@ -324,11 +328,9 @@ class CertifiedSet:
         bound = self.prove()
         loss = ModelLoss(copy.deepcopy(self._model).cpu().double().eval(), self._criterion)
         inputs, targets = samples.inputs.cpu().double(), samples.targets.cpu()
-        try:
+        attained = -math.inf
+        with suppress(UnsupportedError):  # where curvature in this norm is no eigenvalue
             curvature = largest_curvature(loss, inputs, targets, cost=bound.cost, max_products=_PRODUCTS)
-        except UnsupportedError:
-            attained = -math.inf  # in this norm curvature is no eigenvalue
-        else:
             attained = float(curvature.largest.nan_to_num(-math.inf).max())
         bound.check_attained(attained)
         if self._penalty is not None and self._penalty.rho is not None:
@@ -367,21 +369,17 @@ class CertifiedSet:
             for part in reversed(parts):
                 slope = part.slopes(slope, length)
                 length *= part.norm
-            allowed = limit / below**2 / slope[0].clamp_min(1e-30)
-            _sharpen(units.sharpness, allowed.clamp_max(self._sharpest))
+            allowed = (limit / below**2 / slope[0].clamp_min(1e-30)).clamp_max(self._sharpest)
+            own = units.sharpness.shape  # units may share a parameter, which then has the least sharpness
+            sizes = (1,) * (allowed.dim() - len(own)) + tuple(own)
+            shared = [axis for axis, size in enumerate(sizes) if size == 1]
+            least = allowed.amin(shared, keepdim=True) if shared else allowed
+            units.sharpness.copy_(least.reshape(own))
             below, parts = below / _norm(affine), affine
 
 
 def _norm(parts: list[AffineLayer]) -> float:
     return math.prod(part.norm for part in parts)
-
-
-def _sharpen(sharpness: Tensor, allowed: Tensor) -> None:
-    """Write the allowed sharpness of each unit into a parameter that units may share."""
-    shape = (1,) * (allowed.dim() - sharpness.dim()) + tuple(sharpness.shape)
-    shared = [axis for axis, size in enumerate(shape) if size == 1]
-    least = allowed.amin(shared, keepdim=True) if shared else allowed
-    sharpness.copy_(least.reshape(sharpness.shape))
 
 
 @dataclass(frozen=True)

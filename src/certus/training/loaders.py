@@ -7,9 +7,9 @@ given the epoch's seed when it is opened.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -21,7 +21,7 @@ from certus.errors import ArgumentError, as_count, require
 
 
 @dataclass(frozen=True, eq=False)
-class BatchLoader(ABC):
+class _LoaderFields:
     """Samples of a training loop, batch by batch, on the device and in the precision of the model.
 
     Attributes:
@@ -37,31 +37,9 @@ class BatchLoader(ABC):
     device: torch.device
     dtype: torch.dtype
 
-    @property
-    def count(self) -> int | None:
-        """Number of samples; None if unknown."""
-        return None
-
-    @property
-    @abstractmethod
-    def steps(self) -> int | None:
-        """Number of steps of an epoch; None if unknown."""
-
-    @abstractmethod
-    def epoch(self, number: int, first: int = 0) -> Iterator[tuple[int, Samples, int]]:
-        """(step, this process's share of the batch, size of the whole batch), from step ``first`` on."""
-
-    @abstractmethod
-    def some(self, count: int) -> Samples:
-        """Return at most ``count`` samples, spread over the data where that costs nothing."""
-
-    @abstractmethod
-    def portions(self) -> Iterator[Samples]:
-        """Yield this process's share of one pass over all samples."""
-
 
 @dataclass(frozen=True, eq=False)
-class IndexedLoader(BatchLoader):
+class IndexedLoader(_LoaderFields):
     """Samples by their index, in a random order of each epoch: in memory, or of a torch data set."""
 
     def __post_init__(self) -> None:
@@ -78,6 +56,7 @@ class IndexedLoader(BatchLoader):
 
     @property
     def steps(self) -> int:
+        """Number of steps of an epoch."""
         return -(-self.count // self.batch_size)
 
     @property
@@ -86,6 +65,7 @@ class IndexedLoader(BatchLoader):
         return self.count % self.batch_size or min(self.batch_size, self.count)
 
     def epoch(self, number: int, first: int = 0) -> Iterator[tuple[int, Samples, int]]:
+        """(step, this process's share of the batch, size of the whole batch), from step ``first`` on."""
         generator = torch.Generator().manual_seed(mix(self.seed, number))
         order = torch.randperm(self.count, generator=generator)
         for step, batch in enumerate(order.split(self.batch_size)):
@@ -94,9 +74,11 @@ class IndexedLoader(BatchLoader):
                 yield step, self._take(batch[self.rank :: self.processes]), len(batch)
 
     def some(self, count: int) -> Samples:
+        """Return at most ``count`` samples, spread over the data where that costs nothing."""
         return self._take(torch.arange(0, self.count, -(-self.count // count)))
 
     def portions(self) -> Iterator[Samples]:
+        """Yield this process's share of one pass over all samples."""
         for index in torch.arange(self.rank, self.count, self.processes).split(self.batch_size):
             yield self._take(index)
 
@@ -105,10 +87,11 @@ class IndexedLoader(BatchLoader):
 
 
 @dataclass(frozen=True, eq=False)
-class StreamLoader(BatchLoader):
+class StreamLoader(_LoaderFields):
     """Batches of an iterable. Every process reads all of them, and keeps its share of each."""
 
     samples: SampleStream
+    count: ClassVar[None] = None
 
     @property
     def steps(self) -> int | None:
@@ -151,6 +134,9 @@ class StreamLoader(BatchLoader):
         return _placed(batch[slice(self.rank, None, self.processes)], self.device, self.dtype)
 
 
+BatchLoader = IndexedLoader | StreamLoader
+
+
 def make_loader(
     data: DataLike,
     model: nn.Module,
@@ -169,10 +155,8 @@ def make_loader(
     seed = as_count("seed", seed, least=0)
     require(seed < 2**32, "seed", "lie between 0 and 2³² − 1", seed)
     batch_size = None if batch_size is None else as_count("batch_size", batch_size)
-    samples = as_samples(data, batch_size or PLAIN.batch_size)
-    place = device or torch.device("cpu")
-    kind: type[BatchLoader] = IndexedLoader
     size = batch_size or PLAIN.batch_size
+    samples, place = as_samples(data, size), device or torch.device("cpu")
     if isinstance(samples, Samples):
         samples = in_memory(samples, model, place)
     elif not samples.indexed:
@@ -181,10 +165,11 @@ def make_loader(
                 "`data` must be readable again, once in every epoch; got a generator, which is read once. "
                 "Give a DataLoader, a Dataset, or a list of batches."
             )
-        kind, size = StreamLoader, getattr(samples.source, "batch_size", None) or PLAIN.batch_size
+        size = getattr(samples.source, "batch_size", None) or PLAIN.batch_size
         own = batch_size is None or batch_size == size
         require(own, "batch_size", f"be left out for a loader, which has its own, {size}", batch_size)
-    return kind(samples, size, seed, rank, processes, place, _precision(model))
+        return StreamLoader(samples, size, seed, rank, processes, place, _precision(model))
+    return IndexedLoader(samples, size, seed, rank, processes, place, _precision(model))
 
 
 def in_memory(samples: Samples, model: nn.Module, device: torch.device) -> Samples:

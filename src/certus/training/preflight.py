@@ -11,9 +11,10 @@ from __future__ import annotations
 from torch import nn
 
 from certus.bounds.network import read_network
-from certus.bounds.passes import Shape, Step, depth_of
 from certus.bounds.validation import smoothing_hint
 from certus.errors import CertusError, UnreadableModelError
+from certus.kernel.operators import Affine
+from certus.kernel.primitive import Shape
 
 RATIOS = {
     1: (7.3, 2.6, "close"),
@@ -29,21 +30,25 @@ RATIOS = {
 def prospects(model: nn.Module, shape: Shape) -> str:
     """Return one line on the certificates that a model can have."""
     try:
-        steps = read_network(model, shape)
+        graph = read_network(model, shape).graph
     except UnreadableModelError as reason:
         return f"This model cannot be certified without noise on its inputs. {reason}"
     except CertusError as reason:
         return f"Whether this model can be certified is not known: {reason}"
-    depth = depth_of(steps)
+    depths = [0]  # the largest number of nonlinear layers on a path to each node
+    for node in graph.nodes[1:]:
+        bends = node.primitive is not None and not isinstance(node.primitive, Affine)
+        depths.append(max(depths[index] for index in node.inputs) + bends)
+    depth = depths[-1]
     if depth == 0:
         return "This model can be certified: it is affine, and its bounds are tight."
     curvature, slope, verdict = RATIOS[max(each for each in RATIOS if each <= depth)]
     more = "over " if depth > 4 else "about "
-    kinked = next((step for step in _all_steps(steps) if not step.stage.smooth), None)
+    kinked = next((node for node in graph.nodes if node.primitive and not node.primitive.smooth), None)
     words = f"{more}{slope:g} times the attained slope at depth {depth} ({verdict})"
     if kinked is not None:
         return (
-            f"This model can be certified by its slope only, since {kinked.path or kinked.kind} "
+            f"This model can be certified by its slope only, since {kinked.name or kinked.kind} "
             f"({kinked.kind}) has kinks: bounds on slopes are {words}. {smoothing_hint(model, shape)}"
         )
     return (
@@ -51,7 +56,3 @@ def prospects(model: nn.Module, shape: Shape) -> str:
         f"{words}, and bounds on the curvature {more}{curvature:g} times the attained curvature. "
         "Training with --certified keeps them close."
     )
-
-
-def _all_steps(steps: list[Step]) -> list[Step]:
-    return [part for step in steps for part in (step, *_all_steps(step.stage.inner_steps))]

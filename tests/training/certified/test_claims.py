@@ -10,10 +10,10 @@ from torch import Tensor, nn
 
 from certus import SquaredL2
 from certus.bounds import RULES, SmoothnessBound, rule
-from certus.bounds.activations import TANH
 from certus.costs import Bregman
 from certus.data import Samples
 from certus.errors import ClaimError, ContradictionError
+from certus.kernel.pointwise import Pointwise, scalar
 from certus.training import Fit, fit
 from certus.training.certified import CertifiedSet, CertifiedTraining
 
@@ -29,7 +29,7 @@ class Grown(SquaredL2):
 
 @pytest.fixture(autouse=True)
 def my_rule() -> Iterator[None]:
-    rule(Wave)(lambda module, shape: TANH)
+    rule(Wave)(lambda module, shape: Pointwise(scalar("tanh"), shape))
     yield
     del RULES[Wave]
 

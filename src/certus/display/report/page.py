@@ -1,14 +1,18 @@
-"""The report: one HTML page with plotly.js, style and script inside, which fetches nothing; its figures."""
+"""The report: one HTML page with plotly.js, style and script inside, which fetches nothing; its figures.
+
+Charts are plotly JSON, on common scales; a slider runs over ρ.
+"""
 
 from __future__ import annotations
 
 import base64
 import hashlib
+import html
 import io
 import math
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,15 +21,16 @@ from markupsafe import Markup
 from torch import Tensor
 
 import certus
-from certus._format import at_most
+from certus._format import at_least, at_most, escape_controls
+from certus.certificates.certificate import Bracket, Certificate
 from certus.display import figures, tables
-from certus.display.canvas import COLOURS, save_figure
+from certus.display.canvas import COLOURS, Line, folded, run_colour, save_figure
 from certus.display.render import templates
-from certus.display.report import charts as plots
 from certus.display.report import contents
-from certus.display.report.contents import RunReport
-from certus.display.report.summary import summary
+from certus.display.report.contents import RunReport, summary
+from certus.display.tables import error_name
 from certus.errors import UnsupportedError
+from certus.smoothing.certificate import SmoothedCertificate
 from certus.training.metrics import clean_metrics
 
 if TYPE_CHECKING:
@@ -42,18 +47,18 @@ def render_report(reports: Sequence[RunReport]) -> str:
     folder = files("certus.display").joinpath("templates")
     style, script = (folder.joinpath(name).read_text("utf-8") for name in ("report.css", "report.js"))
     library = plotly_js()
-    grid = plots.slider_grid([one.certificate for one in reports if one.certificate is not None])
-    slider = plots.slider([(report.name, report.certificate) for report in reports], grid)
+    grid = slider_grid([one.certificate for one in reports if one.certificate is not None])
+    control = slider([(report.name, report.certificate) for report in reports], grid)
     sections = _sections(reports, grid)
     parts = [part for cards in sections.values() for _, shown in cards for part in shown]
     charts = {part["id"]: part for part in parts if isinstance(part, dict)}
-    plots.share_axes(charts)
+    share_axes(charts)
     page = templates().get_template("report.html")
     return page.render(
         title="certus report: " + ", ".join(report.name for report in reports),
         policy=security_policy([library, script], [style]),
         sections=sections,
-        slider=slider,
+        slider=control,
         rows=reports[0].chosen.words,
         strongest=f"{contents.STRENGTHS[-1]:.0%}",
         failed=any("circle-open" in trace["marker"]["symbol"] for trace in charts["attacks"]["data"]),
@@ -61,7 +66,7 @@ def render_report(reports: Sequence[RunReport]) -> str:
         version=certus.__version__,
         seed=reports[0].seed,
         map_styles=sorted(set(re.findall(r'getElementById\("([0-9a-f]{64})"\)', library))),
-        data={"charts": charts, "readings": [] if slider is None else slider["readings"]},
+        data={"charts": charts, "readings": [] if control is None else control["readings"]},
         style=Markup(style),  # texts of certus and plotly, not of users
         script=Markup(script),
         library=Markup(library),
@@ -79,11 +84,11 @@ def _sections(reports: Sequence[RunReport], grid: Sequence[float]) -> dict[str, 
             if parts:
                 sections[section].append((report.name, parts))
     units = reports[0].trained.data.units
-    sections["attacks"] = [("", [plots.attack_chart(reports, f"{plots.RADIUS} ({units})")])]
+    sections["attacks"] = [("", [attack_chart(reports, f"{RADIUS} ({units})")])]
     lines = figures.nearest_lines(contents.nearest_distances(reports))
     if lines:
         title = f"distance to the nearest error that was found ({units})"
-        sections["nearest"] = [("", [plots.line_chart("nearest", lines, title, "share of the samples")])]
+        sections["nearest"] = [("", [line_chart("nearest", lines, title, "share of the samples")])]
     return sections
 
 
@@ -95,19 +100,19 @@ def _run_parts(
     share, history = report.concave_share, report.trained.run.history
     yield "summary", [*summary(report), *(("note", remark) for remark in report.remarks)]
     if certificate is not None:
-        charts = plots.bracket_charts(place, certificate, certificate.curve(grid))
+        charts = bracket_charts(place, certificate, certificate.curve(grid))
         yield "brackets", [*charts, *tables.bracket_tables(certificate)]
         if certificate.classes is not None and certificate.no_proof is None:
             lines, radius = figures.accuracy_lines(certificate, farthest), tables.units_of(certificate)
-            axes = f"{plots.RADIUS} ({radius})", figures.accuracy_name(certificate.labels)
-            chart = plots.line_chart(f"accuracy-{place}", lines, *axes)
+            axes = f"{RADIUS} ({radius})", figures.accuracy_name(certificate.labels)
+            chart = line_chart(f"accuracy-{place}", lines, *axes)
             yield "accuracy", [chart, *tables.accuracy_tables(certificate)]
     if report.stability is not None:
         yield "stability", tables.certificate_parts(report.stability)
     if smoothed is not None:
-        yield "noise", [*plots.noise_charts(place, smoothed), *tables.smoothed_parts(smoothed)]
+        yield "noise", [*noise_charts(place, smoothed), *tables.smoothed_parts(smoothed)]
     if history:
-        yield "training", plots.training_charts(place, history)
+        yield "training", training_charts(place, history)
     smoothness: list[Any] = []
     if bound is not None:
         smoothness.append(
@@ -123,16 +128,16 @@ def _run_parts(
         )
     if bound is not None:
         sizes, title = figures.layer_curvatures(bound), "adds to the curvature (sum rule)"
-        smoothness.append(plots.bar_chart(f"layers-{place}", sizes, title, COLOURS[4]))
+        smoothness.append(bar_chart(f"layers-{place}", sizes, title, COLOURS[4]))
     yield "smoothness", smoothness
     if report.sensitivity:
-        charts = plots.sensitivity_charts(place, report)
+        charts = sensitivity_charts(place, report)
         yield "sensitivity", [*charts, tables.sensitivity_table(report.sensitivity)]
     worst_case, rows = _images(report), contents.moved_rows(report)
     if rows is not None:
         table, moves = rows
         title = f"mean absolute move ({report.trained.data.units})"
-        chart = plots.bar_chart(f"features-{place}", moves, title, COLOURS[3])
+        chart = bar_chart(f"features-{place}", moves, title, COLOURS[3])
         worst_case += [table, chart] if moves else [table]
     yield "worst_case", worst_case
     yield "origin", [("facts", contents.run_facts(report)), ("commands", contents.report_commands(report))]
@@ -191,7 +196,7 @@ def security_policy(scripts: Sequence[str], styles: Sequence[str]) -> str:
 def draw_figures(reports: Sequence[RunReport], folder: Path) -> list[str]:
     """Draw the figures that there are data for, as PNG, SVG and PDF. Returns: names without suffixes."""
     data, rows = reports[0].trained.data, reports[0].chosen.words
-    strength, curves = f"{plots.RADIUS} ({data.units})", {one.name: one.attacks for one in reports}
+    strength, curves = f"{RADIUS} ({data.units})", {one.name: one.attacks for one in reports}
     panel = figures.Panel("pgd, norm 2", strength, reports[0].attacked_quantity, curves, towards=1)
     drawn = {"attacks": figures.sweep_figure([panel], f"{rows}; 95% intervals")}
     distances = contents.nearest_distances(reports)
@@ -221,3 +226,285 @@ def _run_figures(report: RunReport) -> dict[str, Figure]:
     if report.trained.run.history:
         drawn["training"] = figures.training_figure(report.trained.run.history, report.name)
     return drawn
+
+
+Chart = dict[str, Any]
+"""``data`` and ``layout`` of plotly, and the ``id`` of the element."""
+
+RADIUS = "every sample moves by at most ε"
+_POINTS = 48
+
+# Certificates
+
+
+def bracket_charts(place: int, certificate: Certificate, curve: Sequence[Bracket]) -> list[Chart]:
+    """Return the worst mean loss, and the worst error rate of a classifier, against √ρ."""
+    clip = "" if certificate.clip is None else f", clipped at {certificate.clip:g}"
+    names = {"loss": f"worst mean loss{clip}", "error": f"worst {error_name(certificate.labels)}"}
+    charts, distance, guessing = [], figures.distance_label(certificate), certificate.vacuous_loss
+    for quantity in _quantities(certificate):
+        lines = figures.bracket_lines(certificate, curve, quantity)
+        charts.append(line_chart(f"bracket-{place}-{quantity}", lines, distance, names[quantity]))
+    if guessing is not None:
+        tops = [bracket.loss_high for bracket in curve if math.isfinite(bracket.loss_high)]
+        top = max([*tops, *(bracket.population_loss or 0.0 for bracket in curve), 1e-9])
+        charts[0]["layout"]["yaxis"]["range"] = [0, min(1.05 * top, 1.6 * guessing)]
+    for chart in charts:  # the vertical line that the slider moves
+        ends = {"x0": 0, "x1": 0, "y0": 0, "y1": 1, "xref": "x", "yref": "paper"}
+        style = {"color": COLOURS[6], "width": 1.5, "dash": "dot"}
+        chart["layout"]["shapes"] = [{"type": "line", **ends, "line": style}]
+    return charts
+
+
+def _quantities(certificate: Certificate) -> tuple[str, ...]:
+    return ("loss",) if certificate.attained_error_cost is None else ("loss", "error")
+
+
+def noise_charts(place: int, certificate: SmoothedCertificate) -> list[Chart]:
+    """Return each quantity of a certificate by smoothing against √ρ."""
+    farthest = 1.25 * (max(certificate.rhos) ** 0.5 or certificate.sigma)
+    grid = (farthest * step / _POINTS for step in range(_POINTS + 1))
+    distances = sorted({*(rho**0.5 for rho in certificate.rhos), *grid})
+    return [
+        line_chart(f"noise-{place}-{quantity.name}", lines, figures.distance_label(certificate), label)
+        for quantity, label, lines in figures.smoothed_panels(certificate, distances)
+    ]
+
+
+# The slider over ρ
+
+_COLUMNS = {
+    "distance": "distance √ρ",
+    "loss_low": "loss at least",
+    "loss_high": "at most",
+    "error_low": "error at least",
+    "error_high": "at most",
+    "population_loss": "population: loss at most",
+    "population_error": "error at most",
+}
+
+
+def slider_grid(certificates: Sequence[Certificate]) -> list[float]:
+    """Return 0, every ρ of the certificates, and many between and around them."""
+    requested = sorted({rho for one in certificates for rho in one.rhos if rho > 0}) or [0.01]
+    low, high = requested[0] / 4, requested[-1] * 1.25
+    between = [low * (high / low) ** (step / (_POINTS - 1)) for step in range(_POINTS)]
+    apart = [rho for rho in between if all(abs(rho / other - 1) > 0.02 for other in requested)]
+    return sorted([0.0, *requested, *apart])
+
+
+def slider(runs: Sequence[tuple[str, Certificate | None]], grid: Sequence[float]) -> dict[str, Any] | None:
+    """Return the slider for the template, with its readings at each ρ; None without a certificate.
+
+    It starts at the largest ρ of the certificates. A row has the ids of its cells, None where its certificate
+    has no such bound. Lower sides are rounded down, upper sides up.
+    """
+    rows = [
+        (index, name, certificate, _bounded(certificate))
+        for index, (name, certificate) in enumerate(runs)
+        if certificate is not None
+    ]
+    if not rows:
+        return None
+    columns = [column for column in _COLUMNS if any(column in bounded for *_, bounded in rows)]
+    readings = []
+    for rho in grid:
+        cells: dict[str, str] = {}
+        marks: dict[str, float] = {}  # of the vertical lines, by the ids of their charts
+        for index, _, certificate, bounded in rows:
+            bracket = certificate.bracket(rho)
+            for column in bounded:
+                value = getattr(bracket, column)
+                text = at_least(value) if column.endswith("low") else at_most(value)
+                cells[f"read-{index}-{column}"] = f"{value:.3g}" if column == "distance" else text
+            marks |= {f"bracket-{index}-{name}": bracket.distance for name in _quantities(certificate)}
+        readings.append({"rho": rho, "words": f"ρ = {rho:.4g}", "cells": cells, "marks": marks})
+    largest = max(rho for _, _, certificate, _ in rows for rho in certificate.rhos)
+    return {
+        "last": len(grid) - 1,
+        "start": min(range(len(grid)), key=lambda step: abs(grid[step] - largest)),
+        "heads": [_COLUMNS[column] for column in columns],
+        "rows": [
+            (name, [f"read-{index}-{column}" if column in bounded else None for column in columns])
+            for index, name, _, bounded in rows
+        ],
+        "readings": readings,
+    }
+
+
+def _bounded(certificate: Certificate) -> list[str]:
+    """Return the columns of the quantities that the certificate bounds."""
+    first, proof = certificate.bracket(certificate.rhos[0]), certificate.no_proof is None
+    columns = [column for column in _COLUMNS if getattr(first, column) is not None]
+    return [column for column in columns if proof or not column.endswith("high")]
+
+
+# Training, attacks and features
+
+
+def training_charts(place: int, history: Sequence[dict[str, Any]]) -> list[Chart]:
+    """Return loss, accuracy and gradients by epoch; a curve that was not measured is left out."""
+    epochs, charts = [entry["epoch"] for entry in history], []
+    axis = {"range": [0.5, epochs[-1] + 0.5], "tickvals": figures.epoch_ticks(epochs[-1])}
+    for quantity, (label, curves) in figures.training_curves(history).items():
+        named = zip(curves.items(), COLOURS, strict=False)
+        lines = [Line(name, epochs, values, colour) for (name, values), colour in named]
+        charts.append(line_chart(f"training-{place}-{quantity}", lines, "epoch", label))
+        charts[-1]["layout"]["xaxis"] |= axis
+    return charts
+
+
+def attack_chart(reports: Sequence[RunReport], strength: str) -> Chart:
+    """Return all runs under the same attacks, with 95% intervals; markers of failed attacks are hollow."""
+    lines, marks = [], []
+    for index, report in enumerate(reports):
+        curve, colour = report.attacks, run_colour(index)
+        lines.append(Line(report.name, curve.strengths, curve.values, colour))
+        failures = figures.failed_attacks(curve.strengths, curve.values)
+        failed = [attack in failures for attack in range(len(curve.values))]
+        marker = {
+            "symbol": ["circle-open" if hollow else "circle" for hollow in failed],
+            "size": [12 if hollow else 8 for hollow in failed],
+            "line": {"width": [2 if hollow else 0 for hollow in failed]},
+            "color": colour,
+            "opacity": 1,  # markers of several sizes are pale otherwise
+        }
+        bars = {
+            "type": "data",
+            "symmetric": False,
+            "array": [high - value for high, value in zip(curve.high, curve.values, strict=True)],
+            "arrayminus": [value - low for low, value in zip(curve.low, curve.values, strict=True)],
+            "thickness": 1,
+        }
+        marks.append({"mode": "lines+markers", "marker": marker, "error_y": bars})
+    chart = line_chart("attacks", lines, strength, reports[0].attacked_quantity)
+    chart["data"] = [trace | extra for trace, extra in zip(chart["data"], marks, strict=True)]
+    return chart
+
+
+def sensitivity_charts(place: int, report: RunReport) -> list[Chart]:
+    """Return brackets of the error (of a regression: the loss) where each feature moves alone."""
+    quantity = "error" if report.trained.data.classes is not None else "loss"
+    sides = [
+        (move.feature.name, *(getattr(move.bracket, f"{quantity}_{side}") for side in ("low", "high")))
+        for move in report.sensitivity
+    ]
+    finite = [(name, low, high) for name, low, high in sides if high is not None and math.isfinite(high)]
+    if not finite:
+        return []
+    title = f"{quantity}, at least (attained) to at most ({report.sensitivity[0].evidence})"
+    widths = [(name, high - low) for name, low, high in finite]
+    chart = bar_chart(f"fragile-{place}", widths, title, COLOURS[0])
+    chart["data"][0] |= {
+        "base": [low for _, low, _ in finite][::-1],
+        "text": [f"{low:.3f} to {high:.3f}" for _, low, high in finite][::-1],
+        "hovertemplate": "%{customdata}: %{text}<extra></extra>",
+        "textposition": "none",
+    }
+    chart["layout"]["xaxis"]["rangemode"] = "normal"
+    return [chart]
+
+
+# Plotly
+
+_TITLE_LETTERS = 38
+_BESIDE = 46  # letters of a phone that bars leave to the title, less those of the longest name
+_SHAPES = {"": "linear", "pre": "vh", "post": "hv"}
+_MARGIN = 0.05
+
+
+def line_chart(identifier: str, lines: Sequence[Line], x: str, y: str) -> Chart:
+    """Return lines with these labels of the axes."""
+    layout = {
+        "xaxis": {"title": {"text": _folded(x)}, "automargin": True, "rangemode": "tozero"},
+        "yaxis": {"title": {"text": y}, "automargin": True, "rangemode": "tozero"},
+        "height": 330,
+    }
+    return {"id": identifier, "data": [_trace(line) for line in lines], "layout": layout}
+
+
+def _trace(line: Line) -> dict[str, Any]:
+    trace = {
+        "x": list(line.x),
+        "y": [None if value is None or not math.isfinite(value) else value for value in line.y],
+        "name": _escaped(line.name),
+        "type": "scatter",
+        "mode": "lines+markers" if len(line.y) == 1 else "lines",
+        "line": {"color": line.colour, "dash": line.dash, "width": 2, "shape": _SHAPES[line.step]},
+        "hovertemplate": "%{y:.4g} at %{x:.4g}<extra>%{fullData.name}</extra>",
+    }
+    if line.filled:
+        red, green, blue = bytes.fromhex(COLOURS[0].removeprefix("#"))
+        trace |= {"fill": "tonexty", "fillcolor": f"rgba({red},{green},{blue},0.12)"}
+    return trace
+
+
+def _escaped(name: str) -> Markup:
+    """Escape a name: plotly reads markup such as <b> in it otherwise."""
+    return Markup(html.escape(escape_controls(name), quote=False))
+
+
+def bar_chart(identifier: str, sizes: Sequence[tuple[str, float]], title: str, colour: str) -> Chart:
+    """Return horizontal bars, the first on top, with their values; long names are shortened in the middle."""
+    names, values = [name for name, _ in sizes], [value for _, value in sizes]
+    short = [name if len(name) <= 28 else f"{name[:16]}…{name[-10:]}" for name in names]
+    alike = len(set(short)) < len(short)
+    labels = [f"{index + 1}. {name}" if alike else name for index, name in enumerate(short)]
+    bars = {
+        "type": "bar",
+        "orientation": "h",
+        "y": list(map(_escaped, labels[::-1])),
+        "x": values[::-1],
+        "customdata": list(map(_escaped, names[::-1])),
+        "text": [f"{value:.3g}" for value in values][::-1],
+        "textposition": "auto",
+        "textangle": 0,
+        "hovertemplate": "%{customdata}: %{x:.4g}<extra></extra>",
+        "marker": {"color": colour},
+        "name": _escaped(title),
+    }
+    letters = _BESIDE - max(map(len, labels), default=0)
+    layout: dict[str, Any] = {
+        "xaxis": {"title": {"text": _folded(title, letters)}, "automargin": True, "rangemode": "tozero"},
+        "yaxis": {"automargin": True, "type": "category"},  # names may look like numbers or dates
+        "height": 120 + 28 * len(names),
+    }
+    layout["xaxis"]["nticks"] = 4  # marks of a phone do not touch
+    return {"id": identifier, "data": [bars], "layout": layout}
+
+
+def _folded(title: str, letters: int = _TITLE_LETTERS) -> str:
+    """Break a title into lines that fit a phone."""
+    return "<br>".join(html.escape(line, quote=False) for line in folded(title, max(14, letters)))
+
+
+def share_axes(charts: Mapping[str, Chart]) -> None:
+    """Give charts whose names differ in the place of their run alone the range that holds all of them."""
+    groups: dict[str, list[Chart]] = {}
+    for name, chart in charts.items():
+        groups.setdefault(re.sub(r"-\d+", "", name, count=1), []).append(chart)
+    for group in groups.values():
+        if len(group) > 1:
+            axis = "xaxis" if group[0]["data"][0]["type"] == "bar" else "yaxis"
+            ranges = [_range(chart, axis) for chart in group]
+            common = [min(low for low, _ in ranges), max(high for _, high in ranges)]
+            if common[0] < common[1]:
+                for chart in group:
+                    chart["layout"][axis]["range"] = common
+
+
+def _range(chart: Chart, axis: str) -> tuple[float, float]:
+    """From 0, unless the axis need not begin there, to a little beyond the largest value."""
+    layout = chart["layout"][axis]
+    if "range" in layout:
+        return layout["range"][0], layout["range"][1]
+    ends: list[float] = [0.0] if layout.get("rangemode") == "tozero" else []
+    for trace in chart["data"]:
+        if trace["type"] == "bar":
+            base = trace.get("base", [0.0] * len(trace["x"]))
+            ends += [*base, *(low + width for low, width in zip(base, trace["x"], strict=True))]
+        else:
+            ends += [value for value in trace["y"] if value is not None]
+    low, high = min(ends, default=0.0), max(ends, default=0.0)
+    margin = _MARGIN * (high - low)
+    return low if low == 0 else low - margin, high + margin

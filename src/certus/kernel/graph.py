@@ -1,0 +1,365 @@
+"""A network as a flat graph of primitives, and the passes over it.
+
+Node 0 is the input; every other node applies a primitive to one earlier node, or joins several by adding or
+concatenating them. The last node is the output, and every node lies on a path to it.
+
+A node is a *cut* if every path from the input to the output leads through it: no edge jumps over it. Between
+two neighbouring cuts there is one primitive, or a *block*. Every pass goes from node to node:
+
+    forwards     a sum moves by at most the sum of what its terms do, a concatenation by the root of the sum
+                 of squares, α = √Σαᵢ² and β = √Σβᵢ²; single units are put side by side
+    backwards    the gradient in a node is the sum of those that come back from all that use it, so that the
+                 sum rule, in which each activation counts once, holds as it does for a chain
+    max rule     with ∇²m ⪯ M·I behind a block, of which L is the Lipschitz constant, and κ the curvature
+                 of a linear function of it,    M·L² + κ    before it
+
+κ is followed with one M for each node, all of them together: ∇²m ⪯ diag(M₁I, M₂I, …) as a function of the
+nodes not yet passed. A node that is used twice gets the sum of what comes back. A concatenation leaves M as
+it is. A sum x₁ + … + x_k gives M/tᵢ to its terms, for any t > 0 with Σtᵢ = 1, since ‖Σxᵢ‖² ≤ Σ‖xᵢ‖²/tᵢ; t
+follows the Lipschitz constants of the terms. Branches of a sum that share no node are blocks of their own.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from certus.kernel.operators import Affine
+from certus.kernel.passes import ForwardBound, GradientBound, Place, Refused, Totals, norm, times
+from certus.kernel.primitive import Memory, Primitive, Shape
+from certus.kernel.rounding import slack
+
+_LARGEST, _APART = 1e100, 1e3  # of Lipschitz constants that the shares of a sum follow, and their ratio
+
+
+@dataclass(frozen=True, eq=False)
+class Node:
+    """A primitive behind one node, or a join of several.
+
+    Attributes:
+        inputs: numbers of earlier nodes; none for the input of the network.
+        shape: of one sample behind it.
+        primitive: None for a join, and for the input.
+        axis: of one sample, along which a join concatenates; None if it adds.
+        moves: the primitive that acts on moves in the units of a cost, where its whitening was merged into
+            the first layer; None for the primitive itself.
+        name, kind: where it is in the model that was read, and what it is there.
+        line: of the source code of the model, for messages.
+        assumptions: what its constants rest on without proof, by name.
+    """
+
+    inputs: tuple[int, ...]
+    shape: Shape
+    primitive: Primitive | None = None
+    axis: int | None = None
+    moves: Affine | None = None
+    name: str = ""
+    kind: str = ""
+    line: str = ""
+    assumptions: tuple[str, ...] = ()
+
+    @property
+    def action(self) -> Primitive:
+        """The primitive that acts on moves."""
+        assert self.primitive is not None
+        return self.primitive if self.moves is None else self.moves
+
+    def joined(self, parts: Sequence[Tensor]) -> Tensor:
+        """Tensors (batch, *shape), added or concatenated."""
+        if len(parts) == 1:
+            return parts[0]
+        return torch.stack(list(parts)).sum(0) if self.axis is None else torch.cat(list(parts), self.axis + 1)
+
+    def combined(self, lengths: Sequence[Tensor]) -> Tensor:
+        """Lengths of the inputs as that of the join: their sum, or the root of their squares."""
+        stacked = torch.stack(list(lengths))
+        return stacked.sum(0) if self.axis is None else torch.linalg.vector_norm(stacked, dim=0)
+
+
+@dataclass(frozen=True)
+class Block:
+    """The nodes behind one cut up to the next.
+
+    Attributes:
+        first, last: numbers of the cuts.
+        branches: of a sum whose branches share no node, the blocks of each; None for others.
+    """
+
+    first: int
+    last: int
+    branches: tuple[tuple[Block, ...], ...] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Trace:
+    """What a forward pass keeps: of each node the Lipschitz constants and what its primitive remembers."""
+
+    lipschitz: list[Tensor]
+    memory: list[Memory]
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """A network; the input has the shape of node 0.
+
+    >>> from certus.kernel.operators import Dense
+    >>> double = Dense(torch.tensor([[2.0]], dtype=torch.float64), None)
+    >>> graph = Graph((Node((), (1,)), Node((0,), (1,), double), Node((0, 1), (1,))))
+    >>> graph.apply(torch.tensor([[5.0]], dtype=torch.float64))
+    tensor([[15.]], dtype=torch.float64)
+    """
+
+    nodes: tuple[Node, ...]
+
+    def __post_init__(self) -> None:
+        used = {index for node in self.nodes for index in node.inputs} | {len(self.nodes) - 1}
+        if used != set(range(len(self.nodes))):
+            raise Refused("a node of the graph leads nowhere")
+        for number, node in enumerate(self.nodes):
+            if any(index >= number for index in node.inputs) or (number > 0) != bool(node.inputs):
+                raise Refused(f"node {number} uses a node that does not come before it")
+            if node.primitive is not None:
+                shapes = [self.nodes[index].shape for index in node.inputs]
+                if shapes != [node.primitive.in_shape] or node.shape != node.primitive.out_shape:
+                    raise Refused(f"the shapes of node {number} do not fit")
+
+    @property
+    def shape(self) -> Shape:
+        """Of one input."""
+        return self.nodes[0].shape
+
+    @property
+    def out_shape(self) -> Shape:
+        return self.nodes[-1].shape
+
+    @cached_property
+    def series(self) -> tuple[Block, ...]:
+        """The blocks from the input to the output."""
+        return _series(self.nodes, 0, len(self.nodes) - 1)
+
+    def apply(self, points: Tensor) -> Tensor:
+        """The network at (batch, *shape) points, in their precision."""
+        values = [points]
+        for node in self.nodes[1:]:
+            parts = [values[index] for index in node.inputs]
+            values.append(node.joined(parts) if node.primitive is None else node.primitive.apply(parts[0]))
+        return values[-1]
+
+    def forward(self, start: ForwardBound, radius: Tensor | None) -> tuple[ForwardBound, Trace]:
+        """Bound the derivatives of the output; ``start`` is that of the input."""
+        bounds, memory = [start], [None]
+        for node in self.nodes[1:]:
+            parts = [bounds[index] for index in node.inputs]
+            if node.primitive is None:
+                bounds.append(_joined_bound(node, parts))
+                memory.append(None)
+            else:
+                bound, kept = node.action.forward(parts[0], radius, node.primitive)
+                bounds.append(bound)
+                memory.append(kept)
+        return bounds[-1], Trace([bound.lipschitz for bound in bounds], memory)
+
+    def backward(
+        self, trace: Trace, rows: GradientBound, totals: Totals, *, whole: bool = True
+    ) -> GradientBound:
+        """Bound gradients in the input from those in the output, adding to the totals.
+
+        Args:
+            whole: go through the very first primitive as well; without it only M does.
+        """
+        return self._backward_series(self.series, trace, rows, totals, branch=False, whole=whole)
+
+    def _backward_series(
+        self,
+        series: Sequence[Block],
+        trace: Trace,
+        rows: GradientBound,
+        totals: Totals,
+        *,
+        branch: bool,
+        whole: bool = True,
+    ) -> GradientBound:
+        for block in reversed(series):
+            if block.branches is not None or self.nodes[block.last].primitive is None:
+                rows = self._backward_block(block, trace, rows, totals)
+            else:
+                place = Place(block.last, branch, last=not whole and block.first == 0)
+                rows = self.nodes[block.last].action.backward(rows, trace.memory[block.last], totals, place)
+        return rows
+
+    def _backward_block(
+        self, block: Block, trace: Trace, rows: GradientBound, totals: Totals
+    ) -> GradientBound:
+        """M·L² + κ before a block, κ that of a linear function of it."""
+        blank = None if rows.curvature is None else torch.zeros_like(rows.curvature)
+        start = replace(rows, curvature=blank)
+        if block.branches is not None:
+            parts, gains = [], []
+            for series in block.branches:
+                own = totals.inside()
+                parts.append(self._backward_series(series, trace, start, own, branch=True))
+                gains.append(own.gain)
+            bound, gain = _added(parts), torch.stack(gains).sum(0)
+        else:
+            bound, gain = self._backward_nodes(block, trace, start, totals)
+        totals.gain = totals.gain * gain
+        curvature = bound.curvature
+        if rows.curvature is not None and curvature is not None:
+            curvature = curvature + times(rows.curvature, (gain**2).unsqueeze(1))
+        length = torch.minimum(bound.norm, rows.norm * gain.unsqueeze(1))
+        return replace(bound, curvature=curvature, norm=length)
+
+    def _backward_nodes(
+        self, block: Block, trace: Trace, rows: GradientBound, totals: Totals
+    ) -> tuple[GradientBound, Tensor]:
+        """Node by node, and the Lipschitz constant of the block."""
+        waiting: dict[int, list[GradientBound]] = {block.last: [rows]}
+        gains: dict[int, Tensor] = {}
+        inside = sorted(_between(self.nodes, block.first, block.last))
+        for number in reversed(inside):
+            node, bound = self.nodes[number], _added(waiting.pop(number))
+            if node.primitive is None:
+                parts = self._parted(node, bound, [trace.lipschitz[index] for index in node.inputs])
+            else:
+                own = totals.inside()
+                parts = [node.action.backward(bound, trace.memory[number], own, Place(number, branch=True))]
+                gains[number] = own.gain
+            for index, part in zip(node.inputs, parts, strict=True):
+                waiting.setdefault(index, []).append(part)
+        lengths = {block.first: torch.ones_like(totals.gain)}
+        for number in inside:
+            node = self.nodes[number]
+            length = node.combined([lengths[index] for index in node.inputs])
+            lengths[number] = length * gains[number] if number in gains else length
+        return _added(waiting[block.first]), lengths[block.last]
+
+    def _parted(self, node: Node, rows: GradientBound, lengths: Sequence[Tensor]) -> list[GradientBound]:
+        """What comes back to each input of a join."""
+        count = len(node.inputs)
+        lows, highs = [rows.low] * count, [rows.high] * count
+        shares = [torch.ones_like(length) for length in lengths]
+        if node.axis is not None:
+            sizes = [self.nodes[index].shape[node.axis] for index in node.inputs]
+            lows, highs = (list(part.split(sizes, node.axis + 2)) for part in (rows.low, rows.high))
+        elif count > 1:
+            # Any t > 0 will do; none may be so small that 1/t is not finite.
+            each = torch.stack(list(lengths)).clamp(1 / _LARGEST, _LARGEST)
+            each = torch.maximum(each, each.amax(0) / _APART)
+            shares = list((each.sum(0) / each) * (1 + slack(count)))
+        parts = []
+        for low, high, share in zip(lows, highs, shares, strict=True):
+            curvature = None if rows.curvature is None else times(rows.curvature, share.unsqueeze(1))
+            part = GradientBound(low, high, rows.norm, curvature)
+            parts.append(replace(part, norm=torch.minimum(rows.norm, norm(part.largest, 2))))
+        return parts
+
+    def rounded(self, points: Tensor) -> tuple[Tensor, Tensor, list[Memory]]:
+        """Outputs in float64 at exact points, (n, …), the error of each entry, and what each node keeps."""
+        values, errors, memory = [points], [torch.zeros_like(points)], list[Memory]([None])
+        for node in self.nodes[1:]:
+            parts, offs = ([each[index] for index in node.inputs] for each in (values, errors))
+            if node.primitive is not None:
+                value, error, kept = node.primitive.rounded(parts[0], offs[0])
+            else:
+                value, error, kept = node.joined(parts), node.joined(offs), None
+                if node.axis is None and len(parts) > 1:
+                    error = error + slack(len(parts)) * node.joined([part.abs() for part in parts])
+            values.append(value)
+            errors.append(error)
+            memory.append(kept)
+        return values[-1], errors[-1], memory
+
+    def backward_error(self, memory: list[Memory], size: Tensor, error: Tensor) -> tuple[Tensor, Tensor]:
+        """(batch,) norm and error of a computed gradient in the input, from those in the output."""
+        waiting: dict[int, list[tuple[Tensor, Tensor]]] = {len(self.nodes) - 1: [(size, error)]}
+        for number in range(len(self.nodes) - 1, 0, -1):
+            node, pulled = self.nodes[number], _summed(waiting.pop(number))
+            if node.primitive is not None:
+                pulled = node.primitive.backward_error(*pulled, memory[number])
+            for index in node.inputs:  # the part of a row is no longer than the row
+                waiting.setdefault(index, []).append(pulled)
+        return _summed(waiting[0])
+
+    def amplification(self) -> float:
+        """The most by which a number may grow between any two nodes."""
+        sizes = [1.0]
+        for node in self.nodes[1:]:
+            size = sum(sizes[index] for index in node.inputs)
+            sizes.append(size if node.primitive is None else node.action.amplify(size))
+        return max(sizes)
+
+
+def _series(nodes: Sequence[Node], start: int, end: int) -> tuple[Block, ...]:
+    """The blocks behind ``start`` up to ``end``, all of whose paths begin at ``start``."""
+    blocks, last = [], start
+    inside = sorted(_between(nodes, start, end))
+    for place, index in enumerate(inside):
+        if all(min(nodes[later].inputs) >= index for later in inside[place + 1 :]):
+            blocks.append(_block(nodes, last, index))
+            last = index
+    return tuple(blocks)
+
+
+def _block(nodes: Sequence[Node], first: int, last: int) -> Block:
+    join = nodes[last]
+    if join.primitive is not None or join.axis is not None:
+        return Block(first, last)
+    uses = Counter(index for each in join.inputs for index in _between(nodes, first, each))
+    if max(uses.values(), default=1) > 1:
+        return Block(first, last)
+    return Block(first, last, tuple(_series(nodes, first, index) for index in join.inputs))
+
+
+def _between(nodes: Sequence[Node], start: int, end: int) -> set[int]:
+    """The nodes on paths from ``start`` to ``end``, without ``start``."""
+    inside: set[int] = set()
+    waiting = [end]
+    while waiting:
+        index = waiting.pop()
+        if index != start and index not in inside:
+            inside.add(index)
+            waiting += nodes[index].inputs
+    return inside
+
+
+def _joined_bound(node: Node, parts: Sequence[ForwardBound]) -> ForwardBound:
+    unit = node.joined([part.unit for part in parts])
+    lipschitz = torch.minimum(node.combined([part.lipschitz for part in parts]), norm(unit))
+    curvature = node.combined([part.curvature for part in parts])
+    centers = [part.center for part in parts if part.center is not None]
+    errors = [part.error for part in parts if part.error is not None]
+    if not centers or not errors:
+        return ForwardBound(lipschitz, unit, curvature)
+    error = node.joined(errors)
+    if node.axis is None:
+        error = error + slack(len(parts)) * node.joined([center.abs() for center in centers])
+    return ForwardBound(lipschitz, unit, curvature, node.joined(centers), error)
+
+
+def _added(parts: Sequence[GradientBound]) -> GradientBound:
+    """The sum of gradients that come back from several uses."""
+    if len(parts) == 1:
+        return parts[0]
+    rounding = slack(len(parts)) * torch.stack([part.largest for part in parts]).sum(0)
+    low = torch.stack([part.low for part in parts]).sum(0) - rounding
+    high = torch.stack([part.high for part in parts]).sum(0) + rounding
+    curvatures = [part.curvature for part in parts if part.curvature is not None]
+    bound = GradientBound(low, high, torch.stack([part.norm for part in parts]).sum(0))
+    return replace(
+        bound,
+        norm=torch.minimum(bound.norm, norm(bound.largest, 2)),
+        curvature=torch.stack(curvatures).sum(0) if curvatures else None,
+    )
+
+
+def _summed(parts: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+    """(batch,) norms and errors of a sum of rows."""
+    if len(parts) == 1:
+        return parts[0]
+    total = torch.stack([part[0] for part in parts]).sum(0)
+    return total, torch.stack([part[1] for part in parts]).sum(0) + slack(len(parts)) * total

@@ -1,0 +1,548 @@
+"""Affine primitives x ↦ Ax + b, without the matrix where it is large.
+
+Each kind of operator says how it acts with given weights, forwards and transposed. With |A| in place of A the
+same code gives |A|x, and with A∘A the norms of rows and columns, for every stride, padding and group.
+
+The norm ‖A‖ is a claim, which ``norms`` checks; without one, √(‖A‖₁‖A‖_∞) bounds it.
+
+A weight may be a product of several numbers of the model that was read (a scaling folded into a matrix), and
+then stands for a real number that it is off from by as many roundings, ``folds``; likewise a bias, whose
+rounding is relative to the sizes of its terms, ``bias_size``. All bounds hold for the real numbers.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cached_property
+from typing import Any, final
+
+import torch
+from torch import Tensor
+
+from certus.kernel.norms import checked_norm, circulant_blocks
+from certus.kernel.passes import ForwardBound, GradientBound, Place, Totals, norm, per_sample, times
+from certus.kernel.primitive import Memory, Primitive, Rounded, Shape
+from certus.kernel.rounding import FEW, slack, up
+
+Weights = tuple[Tensor, ...]
+Claim = tuple[float, ...]
+
+_LOST = 2.0**-510  # twice what a square loses that vanishes
+_AT_ONCE = 1 << 20  # numbers in the matrices that are checked together
+
+
+class Affine(Primitive):
+    """x ↦ Ax + b for x of shape (batch, *in_shape).
+
+    Attributes:
+        weights, bias: float64; the bias broadcasts to out_shape.
+        folds, bias_size: the rounding of the weights and of the bias.
+        claim: a number that is at least ‖A‖ (one for each factor of an ``AxisProduct``); empty without one.
+        written: whether the claim was checked on A written out, where another check would be cheaper.
+    """
+
+    def __init__(self, in_shape: Shape, out_shape: Shape, weights: Weights, bias: Tensor | None) -> None:
+        self.in_shape, self.out_shape = in_shape, out_shape
+        self.weights, self.bias = weights, bias
+        self.bias_size = None if bias is None else bias.abs()
+        self.folds = 0
+        self.claim: Claim = ()
+        self.written = False
+        self._claimed_norm = math.inf
+
+    @abstractmethod
+    def act(self, points: Tensor, weights: Weights) -> Tensor:
+        """A·points. Shapes (batch, *in) → (batch, *out)."""
+
+    @abstractmethod
+    def transposed(self, rows: Tensor, weights: Weights) -> Tensor:
+        """Aᵀ·rows. Shapes (batch, *out) → (batch, *in)."""
+
+    @property
+    @abstractmethod
+    def terms(self) -> int:
+        """The most products that are summed for one entry, forwards or transposed."""
+
+    @final
+    def accept(self, claim: Claim, *, written: bool = False) -> None:
+        """Check a claimed norm, and use it from now on; raise ``Refused`` if it is too small."""
+        self.written = written
+        self._claimed_norm = self.check(claim)
+        self.claim = claim
+
+    def check(self, claim: Claim) -> float:
+        """Return a bound on the norm of A as stored from a claim; raise ``Refused`` if that is too small."""
+        return checked_norm(self.matrix().unsqueeze(0), claim[0])
+
+    @property
+    def explicit(self) -> Tensor | None:
+        """(outputs, inputs) A, where it is a matrix already."""
+        return None
+
+    @final
+    def apply(self, points: Tensor) -> Tensor:
+        image = self.act(points, self.weights)
+        return image if self.bias is None else image + self.bias
+
+    @final
+    def transpose(self, rows: Tensor) -> Tensor:
+        """Aᵀ·rows."""
+        return self.transposed(rows, self.weights)
+
+    @final
+    def absolute(self, points: Tensor) -> Tensor:
+        """|A|·points, for points ≥ 0, rounded up."""
+        return self.act(points, self._sizes) * (1 + self.rounding)
+
+    @final
+    def absolute_transpose(self, rows: Tensor) -> Tensor:
+        """|A|ᵀ·rows, for rows ≥ 0, rounded up."""
+        return self.transposed(rows, self._sizes) * (1 + self.rounding)
+
+    @cached_property
+    def _sizes(self) -> Weights:
+        return tuple(weight.abs() for weight in self.weights)
+
+    @property
+    def rounding(self) -> float:
+        """Relative rounding of ``apply`` and ``transpose``."""
+        return slack(self.terms + self.folds)
+
+    @final
+    def sizes(self, points: Tensor) -> Tensor:
+        """|A|·points + |b| for points ≥ 0: the rounding of ``apply`` is relative to it."""
+        image = self.absolute(points)
+        return image if self.bias_size is None else image + self.bias_size
+
+    @cached_property
+    def row_norms(self) -> Tensor:
+        """(*out_shape) Euclidean norms of the rows of A, rounded up."""
+        return self._entry_norms(self.act, self.in_shape)
+
+    @cached_property
+    def column_norms(self) -> Tensor:
+        """(*in_shape) Euclidean norms of the columns of A, rounded up."""
+        return self._entry_norms(self.transposed, self.out_shape)
+
+    def _entry_norms(self, move: Callable[[Tensor, Weights], Tensor], shape: Shape) -> Tensor:
+        """√(Σ A²) along one side: A∘A, applied to ones.
+
+        Each tensor of weights is scaled by its largest entry, or squares would overflow or vanish. What still
+        vanishes, a square below 2⁻¹⁰²², is at most 2⁻⁵¹¹ of it for each term.
+        """
+        scales = [float(weight.abs().max()) or 1.0 if weight.numel() else 1.0 for weight in self.weights]
+        squares = tuple((weight / size) ** 2 for weight, size in zip(self.weights, scales, strict=True))
+        ones = torch.ones(1, *shape, dtype=torch.float64)
+        norms = move(ones, squares)[0].sqrt() * (1 + self.rounding)
+        lost = torch.where(move(ones, self._sizes)[0] > 0, math.sqrt(self.terms) * _LOST, 0.0)
+        return (norms + lost) * (math.prod(scales) * (1 + slack(len(scales))))
+
+    @cached_property
+    def absolute_norm(self) -> float:
+        """Bound on ‖|A|‖: √(‖A‖₁‖A‖_∞)."""
+        rows = self.absolute(torch.ones(1, *self.in_shape, dtype=torch.float64)).max()
+        columns = self.absolute_transpose(torch.ones(1, *self.out_shape, dtype=torch.float64)).max()
+        return up(math.sqrt(float(rows) * float(columns)), FEW)
+
+    @property
+    def norm(self) -> float:
+        """Bound on ‖A‖: the smallest of ``absolute_norm``, ``composed_norm`` and the accepted claim."""
+        bound = min(self.composed_norm, self._claimed_norm)
+        if self.folds:  # each entry is off by as many roundings
+            bound = bound + slack(self.folds) * self.absolute_norm
+        return min(bound, self.absolute_norm)
+
+    @property
+    def composed_norm(self) -> float:
+        """Bound on ‖A‖ from the parts of A; infinite if it has none."""
+        return math.inf
+
+    def matrix(self) -> Tensor:
+        """(outputs, inputs) A written out."""
+        inputs, outputs = math.prod(self.in_shape), math.prod(self.out_shape)
+        basis = torch.eye(min(inputs, outputs), dtype=torch.float64)
+        if outputs < inputs:
+            return self.transpose(basis.reshape(-1, *self.out_shape)).flatten(1)
+        return self.act(basis.reshape(-1, *self.in_shape), self.weights).flatten(1).T.contiguous()
+
+    def forward(
+        self, before: ForwardBound, radius: Tensor | None, values: Primitive
+    ) -> tuple[ForwardBound, Memory]:
+        """‖Aδ‖ ≤ ‖A‖‖δ‖; |(Aδ)_n| is at most ‖row n‖·‖δ‖, and at most |A||δ|."""
+        unit = torch.minimum(
+            self.row_norms * per_sample(before.lipschitz, before.unit.new_empty(1, *self.out_shape)),
+            self.absolute(before.unit),
+        )
+        center = error = None
+        if before.center is not None and before.error is not None:
+            center, error, _ = values.rounded(before.center, before.error)
+        lipschitz = torch.minimum(self.norm * before.lipschitz, norm(unit))
+        matrix = self.explicit if before.identity else None
+        return ForwardBound(lipschitz, unit, self.norm * before.curvature, center, error, matrix=matrix), None
+
+    def backward(self, rows: GradientBound, memory: Memory, totals: Totals, place: Place) -> GradientBound:
+        """Aᵀv for v in an interval; M becomes M‖A‖²."""
+        curvature = rows.curvature
+        if curvature is not None:
+            curvature = times(curvature, curvature.new_tensor(self.norm * self.norm))
+        totals.gain = totals.gain * self.norm
+        if place.last:
+            return replace(rows, curvature=curvature)
+        center, room = (rows.low + rows.high) / 2, (rows.high - rows.low) / 2
+        room = room + (self.rounding + slack(1)) * rows.largest
+        form = (*rows.low.shape[:2], *self.in_shape)
+        pulled = self.transpose(center.flatten(0, 1)).reshape(form)
+        spread = self.absolute_transpose(room.flatten(0, 1)).reshape(form)
+        cap = self.column_norms * rows.norm.reshape(*form[:2], *([1] * len(self.in_shape)))
+        low, high = torch.maximum(pulled - spread, -cap), torch.minimum(pulled + spread, cap)
+        bound = GradientBound(low, high, self.norm * rows.norm, curvature)
+        return replace(bound, norm=torch.minimum(bound.norm, norm(bound.largest, 2)))
+
+    def rounded(self, value: Tensor, error: Tensor) -> Rounded:
+        """e ← |A|e + slack·(|A||x| + |b|)."""
+        error = self.absolute(error) + self.rounding * self.sizes(value.abs())
+        return Rounded(self.apply(value), error, None)
+
+    def backward_error(self, size: Tensor, error: Tensor, memory: Memory) -> tuple[Tensor, Tensor]:
+        error = self.norm * error + self.rounding * self.absolute_norm * (size + error)
+        return self.norm * size, error
+
+    def amplify(self, size: float) -> float:
+        return size * max(1.0, self.norm)
+
+
+class Dense(Affine):
+    """An explicit matrix, between points of any shapes."""
+
+    def __init__(
+        self,
+        matrix: Tensor,
+        bias: Tensor | None,
+        in_shape: Shape | None = None,
+        out_shape: Shape | None = None,
+    ) -> None:
+        rows, columns = matrix.shape
+        super().__init__(in_shape or (columns,), out_shape or (rows,), (matrix,), bias)
+
+    def act(self, points: Tensor, weights: Weights) -> Tensor:
+        return (points.flatten(1) @ weights[0].T).reshape(-1, *self.out_shape)
+
+    def transposed(self, rows: Tensor, weights: Weights) -> Tensor:
+        return (rows.flatten(1) @ weights[0]).reshape(-1, *self.in_shape)
+
+    @property
+    def terms(self) -> int:
+        return max(self.weights[0].shape)
+
+    def matrix(self) -> Tensor:
+        return self.weights[0]
+
+    @property
+    def explicit(self) -> Tensor:
+        return self.weights[0]
+
+
+class Diagonal(Affine):
+    """A factor for each coordinate: normalisation, batch norm, scaling, masks."""
+
+    def __init__(self, factors: Tensor, bias: Tensor | None, shape: Shape) -> None:
+        super().__init__(shape, shape, (factors.expand(shape).contiguous(),), bias)
+
+    def act(self, points: Tensor, weights: Weights) -> Tensor:
+        return points * weights[0]
+
+    def transposed(self, rows: Tensor, weights: Weights) -> Tensor:
+        return rows * weights[0]
+
+    @property
+    def composed_norm(self) -> float:
+        return float(self.weights[0].abs().max())
+
+    @property
+    def terms(self) -> int:
+        return 1
+
+
+class Gather(Affine):
+    """Each output is one of the inputs, or 0: reshaping, slices, permutations, padding, repetition.
+
+    Every row of A has at most one 1, so AᵀA is diagonal: the number of uses of each input.
+
+    Args:
+        index: (*out_shape) the entry of the flattened input that each output is; −1 for 0.
+    """
+
+    def __init__(self, index: Tensor, in_shape: Shape) -> None:
+        super().__init__(in_shape, tuple(index.shape), (), None)
+        self.index = index
+        self._places = torch.where(index < 0, math.prod(in_shape), index).flatten()
+
+    @cached_property
+    def _uses(self) -> int:
+        size = math.prod(self.in_shape)
+        return int(torch.bincount(self._places, minlength=size + 1)[:size].max())
+
+    def act(self, points: Tensor, weights: Weights) -> Tensor:
+        with_zero = torch.cat([points.flatten(1), points.new_zeros(len(points), 1)], 1)
+        return with_zero[:, self._places].reshape(-1, *self.out_shape)
+
+    def transposed(self, rows: Tensor, weights: Weights) -> Tensor:
+        size = math.prod(self.in_shape)
+        summed = rows.new_zeros(len(rows), size + 1).index_add_(1, self._places, rows.flatten(1))
+        return summed[:, :size].reshape(-1, *self.in_shape)
+
+    @property
+    def composed_norm(self) -> float:
+        return math.sqrt(self._uses) * (1 + self.rounding)
+
+    @property
+    def terms(self) -> int:
+        return max(1, self._uses)
+
+
+class Reshape(Affine):
+    """The same numbers in another shape; also the identity."""
+
+    def __init__(self, in_shape: Shape, out_shape: Shape) -> None:
+        super().__init__(in_shape, out_shape, (), None)
+
+    def act(self, points: Tensor, weights: Weights) -> Tensor:
+        return points.reshape(-1, *self.out_shape)
+
+    def transposed(self, rows: Tensor, weights: Weights) -> Tensor:
+        return rows.reshape(-1, *self.in_shape)
+
+    @property
+    def composed_norm(self) -> float:
+        return 1.0
+
+    @property
+    def terms(self) -> int:
+        return 0
+
+
+class LastAxis(Affine):
+    """The same matrix, (outputs, inputs), along the last axis at every position of the others."""
+
+    def __init__(self, matrix: Tensor, bias: Tensor | None, in_shape: Shape) -> None:
+        super().__init__(in_shape, (*in_shape[:-1], len(matrix)), (matrix,), bias)
+
+    def act(self, points: Tensor, weights: Weights) -> Tensor:
+        return points @ weights[0].T
+
+    def transposed(self, rows: Tensor, weights: Weights) -> Tensor:
+        return rows @ weights[0]
+
+    def check(self, claim: Claim) -> float:
+        return checked_norm(self.weights[0].unsqueeze(0), claim[0])
+
+    @property
+    def terms(self) -> int:
+        return max(self.weights[0].shape)
+
+
+class AxisProduct(Affine):
+    """The same matrix along each spatial axis for every channel, A = I ⊗ P₁ ⊗ P₂: average pooling.
+
+    The windows of a pooling are products of intervals, and so are their sizes.
+    """
+
+    def __init__(self, matrices: Weights, in_shape: Shape) -> None:
+        out_shape = (in_shape[0], *(matrix.shape[0] for matrix in matrices))
+        super().__init__(in_shape, out_shape, matrices, None)
+
+    def act(self, points: Tensor, weights: Weights) -> Tensor:
+        for axis, matrix in enumerate(weights, start=2):
+            points = torch.movedim(torch.movedim(points, axis, -1) @ matrix.T, -1, axis)
+        return points
+
+    def transposed(self, rows: Tensor, weights: Weights) -> Tensor:
+        return self.act(rows, tuple(matrix.T for matrix in weights))
+
+    @property
+    def terms(self) -> int:
+        return math.prod(max(matrix.shape) for matrix in self.weights)
+
+    def check(self, claim: Claim) -> float:
+        """‖I ⊗ P₁ ⊗ P₂‖ = ‖P₁‖‖P₂‖, each of them claimed."""
+        norms = [checked_norm(part.unsqueeze(0), own) for part, own in zip(self.weights, claim, strict=True)]
+        return up(math.prod(norms), slack(len(norms)))
+
+
+class Convolution(Affine):
+    """A convolution with zero padding; stride, dilation and groups as in torch, in 1 to 3 dimensions."""
+
+    def __init__(
+        self,
+        weight: Tensor,
+        bias: Tensor | None,
+        in_shape: Shape,
+        *,
+        stride: Shape,
+        padding: tuple[tuple[int, int], ...],
+        dilation: Shape,
+        groups: int,
+    ) -> None:
+        self.axes = weight.dim() - 2
+        self.stride, self.padding, self.dilation, self.groups = stride, padding, dilation, groups
+        self.padded = tuple(n + sum(pad) for n, pad in zip(in_shape[1:], padding, strict=True))
+        sizes = (
+            (self.padded[i] - dilation[i] * (weight.shape[2 + i] - 1) - 1) // stride[i] + 1
+            for i in range(self.axes)
+        )
+        # torch pads the last axis first.
+        self._pads = [amount for pair in reversed(padding) for amount in pair]
+        super().__init__(in_shape, (weight.shape[0], *sizes), (weight,), bias)
+
+    def act(self, points: Tensor, weights: Weights) -> Tensor:
+        convolve: Any = (torch.conv1d, torch.conv2d, torch.conv3d)[self.axes - 1]
+        padded = torch.constant_pad_nd(points, self._pads)
+        image: Tensor = convolve(padded, weights[0], None, self.stride, 0, self.dilation, self.groups)
+        return image
+
+    def transposed(self, rows: Tensor, weights: Weights) -> Tensor:
+        pull: Any = (torch.conv_transpose1d, torch.conv_transpose2d, torch.conv_transpose3d)[self.axes - 1]
+        whole: Tensor = pull(
+            rows, weights[0], None, self.stride, 0, self._cut_off, self.groups, self.dilation
+        )
+        inside = tuple(
+            slice(pad[0], pad[0] + n) for n, pad in zip(self.in_shape[1:], self.padding, strict=True)
+        )
+        return whole[(slice(None), slice(None), *inside)]
+
+    def with_weight(self, weight: Tensor) -> Convolution:
+        """The same windows with other weights, and no bias."""
+        options: Any = {"stride": self.stride, "padding": self.padding, "dilation": self.dilation}
+        return Convolution(weight, None, self.in_shape, groups=self.groups, **options)
+
+    @property
+    def _cut_off(self) -> Shape:
+        """Positions at the end of the padded input that no window reaches."""
+        return tuple(
+            (self.padded[i] - self.dilation[i] * (self.weights[0].shape[2 + i] - 1) - 1) % self.stride[i]
+            for i in range(self.axes)
+        )
+
+    def check(self, claim: Claim) -> float:
+        """The norm of the circular convolution on the torus of the padded input, block by block."""
+        if self.written:
+            return super().check(claim)
+        blocks, error = circulant_blocks(
+            self.weights[0], self.padded, self.stride, self.dilation, self.groups
+        )
+        few = max(1, _AT_ONCE // blocks[0].numel())
+        return max(checked_norm(part, claim[0], error) for part in blocks.split(few))
+
+    @property
+    def terms(self) -> int:
+        return int(self.weights[0][0].numel()) + int(self.weights[0][:, 0].numel())
+
+
+class Transposed(Affine):
+    """The transpose of another operator, with a bias of its own: a transposed convolution."""
+
+    def __init__(self, original: Affine, bias: Tensor | None) -> None:
+        super().__init__(original.out_shape, original.in_shape, original.weights, bias)
+        self.original = original
+
+    def act(self, points: Tensor, weights: Weights) -> Tensor:
+        return self.original.transposed(points, weights)
+
+    def transposed(self, rows: Tensor, weights: Weights) -> Tensor:
+        return self.original.act(rows, weights)
+
+    @property
+    def composed_norm(self) -> float:
+        return self.original.norm
+
+    @property
+    def terms(self) -> int:
+        return self.original.terms
+
+
+class Product(Affine):
+    """Operators one after another, which no single matrix or convolution stands for.
+
+    |A| becomes the product of the |Aᵢ|. ‖A‖ is at most the product of their norms; a claim about a small
+    product is checked on the matrix written out, with its rounding added.
+    """
+
+    def __init__(self, parts: tuple[Affine, ...]) -> None:
+        weights = tuple(weight for part in parts for weight in part.weights)
+        super().__init__(parts[0].in_shape, parts[-1].out_shape, weights, None)
+        self.parts = parts
+        bias = size = torch.zeros(1, *self.in_shape, dtype=torch.float64)
+        for part in parts:
+            bias, size = part.apply(bias), part.sizes(size)
+        self.bias, self.bias_size = bias[0], size[0]
+
+    def act(self, points: Tensor, weights: Weights) -> Tensor:
+        start = 0
+        for part in self.parts:
+            points = part.act(points, weights[start : start + len(part.weights)])
+            start += len(part.weights)
+        return points
+
+    def transposed(self, rows: Tensor, weights: Weights) -> Tensor:
+        end = len(weights)
+        for part in reversed(self.parts):
+            rows = part.transposed(rows, weights[end - len(part.weights) : end])
+            end -= len(part.weights)
+        return rows
+
+    @cached_property
+    def product(self) -> tuple[Tensor, float]:
+        """The matrix and a bound on the Frobenius norm of its rounding."""
+        sizes = math.prod(float(torch.linalg.vector_norm(part.row_norms)) for part in self.parts)
+        return self.matrix(), self.rounding * sizes
+
+    @cached_property
+    def row_norms(self) -> Tensor:
+        if self.written:
+            matrix, error = self.product
+            sizes: Tensor = torch.linalg.vector_norm(matrix, dim=1)
+            return (sizes * (1 + self.rounding) + error).reshape(self.out_shape)
+        return _prefix_norms([(part.row_norms, part.norm, part.absolute) for part in self.parts])
+
+    @cached_property
+    def column_norms(self) -> Tensor:
+        if self.written:
+            matrix, error = self.product
+            sizes: Tensor = torch.linalg.vector_norm(matrix, dim=0)
+            return (sizes * (1 + self.rounding) + error).reshape(self.in_shape)
+        return _prefix_norms(
+            [(part.column_norms, part.norm, part.absolute_transpose) for part in reversed(self.parts)]
+        )
+
+    @property
+    def composed_norm(self) -> float:
+        return up(math.prod(part.norm for part in self.parts), slack(len(self.parts)))
+
+    def check(self, claim: Claim) -> float:
+        matrix, error = self.product
+        return checked_norm(matrix.unsqueeze(0), claim[0], error)
+
+    @property
+    def terms(self) -> int:
+        return sum(part.terms + part.folds + 8 for part in self.parts)
+
+    def amplify(self, size: float) -> float:
+        for part in self.parts:
+            size = part.amplify(size)
+        return size
+
+
+def _prefix_norms(parts: list[tuple[Tensor, float, Callable[[Tensor], Tensor]]]) -> Tensor:
+    """Norms of the rows of Aₙ⋯A₁ from the row norms, the norm and |·| of each part, A₁ first.
+
+    Row i of A·P, P the product of all parts before A, is at most ‖row i of A‖·‖P‖, and at most |A| times the
+    row norms of P.
+    """
+    norms, length, _ = parts[0]
+    for own, size, absolute in parts[1:]:
+        norms = torch.minimum(own * length, absolute(norms[None])[0]) * (1 + slack(1))
+        length *= size * (1 + slack(1))
+    return norms

@@ -1,0 +1,130 @@
+"""Quantities that the passes over a network carry from node to node.
+
+Forwards a ``ForwardBound``, how fast each unit can move; backwards a ``GradientBound``, the gradients of some
+functions of a node; and ``Totals``, what a backward pass accumulates. Axis 0 counts samples; it has one entry
+for bounds that hold everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+
+class Refused(Exception):
+    """A proposal that does not prove what it claims, or data that no rule covers."""
+
+
+@dataclass(frozen=True, eq=False)
+class ForwardBound:
+    """Derivatives of a node in the input. With A its Jacobian at any point of the set, and δ any move of
+    length 1 in the norm of the cost,
+
+        lipschitz ≥ ‖Aδ‖₂,   unit_n ≥ |(Aδ)_n|,   curvature ≥ ‖second derivative of the node along δ‖₂
+
+    (α and β of proposition:deep-net-smooth). The set is all of space, or a ball around each sample.
+
+    Attributes:
+        lipschitz, curvature: (batch,); unit: (batch, *shape).
+        center, error: (batch, *shape) values at the samples and their rounding; None for all of space.
+        identity: whether A is the identity in L2, as it is at the input.
+        matrix: A itself, where it is one explicit matrix.
+    """
+
+    lipschitz: Tensor
+    unit: Tensor
+    curvature: Tensor
+    center: Tensor | None = None
+    error: Tensor | None = None
+    identity: bool = False
+    matrix: Tensor | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class GradientBound:
+    """Gradients of (batch, rows) functions with respect to a node.
+
+    Attributes:
+        low, high: (batch, rows, *shape) their range, entry by entry.
+        norm: (batch, rows) bound on their Euclidean norm.
+        curvature: (batch, rows) M, with ∇² of the function ⪯ M·I as a function of the node; None where it is
+            not followed.
+    """
+
+    low: Tensor
+    high: Tensor
+    norm: Tensor
+    curvature: Tensor | None = None
+
+    @property
+    def largest(self) -> Tensor:
+        """(batch, rows, *shape) largest absolute value of each entry."""
+        return torch.maximum(self.low.abs(), self.high.abs())
+
+
+@dataclass(eq=False)
+class Totals:
+    """What a backward pass accumulates.
+
+    Attributes:
+        lipschitz: (batch, rows) Lipschitz constants, the smallest over all cuts of the network.
+        gain: (batch,) Lipschitz constant of the nodes passed, as a product of norms.
+        convex, concave: node → (batch, rows) curvature of m and of −m by the sum rule.
+        sides: how many of both are wanted: none, convex alone, or both.
+        input_curvature: (batch, rows) M at the input, exactly for the first layer; None if not computed.
+    """
+
+    lipschitz: Tensor
+    gain: Tensor
+    convex: dict[int, Tensor] = field(default_factory=dict)
+    concave: dict[int, Tensor] = field(default_factory=dict)
+    sides: int = 2
+    input_curvature: Tensor | None = None
+
+    def add(self, node: int, curvature: Callable[[int], Tensor]) -> None:
+        """Count the curvature of a node, once more if the node is met again; of m for 0, of −m for 1."""
+        for side, total in enumerate((self.convex, self.concave)[: self.sides]):
+            total[node] = total[node] + curvature(side) if node in total else curvature(side)
+
+    def inside(self) -> Totals:
+        """The totals of a branch, with a gain of its own; its curvatures count here."""
+        return Totals(self.lipschitz, torch.ones_like(self.gain), self.convex, self.concave, self.sides)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a primitive stands in a backward pass.
+
+    Attributes:
+        node: its number in the graph.
+        branch: whether it is in a branch, which is no cut of the network.
+        last: whether only M is still needed, at the input of the network.
+    """
+
+    node: int
+    branch: bool = False
+    last: bool = False
+
+
+def times(left: Tensor, right: Tensor) -> Tensor:
+    """left·right with 0·∞ = 0: a unit that does not move is not curved by a kink."""
+    product = left * right
+    smaller, larger = (left, right) if left.numel() < right.numel() else (right, left)
+    # NaN needs an infinite factor; finite sums exclude one cheaply.
+    if bool(torch.isfinite(smaller).all()) and bool(torch.isfinite(larger.sum())):
+        return product
+    return torch.where((left == 0) | (right == 0), 0.0, product)
+
+
+def norm(values: Tensor, axes: int = 1) -> Tensor:
+    """Euclidean norm over all but the first axes."""
+    length: Tensor = torch.linalg.vector_norm(values.flatten(axes), dim=-1)
+    return length
+
+
+def per_sample(values: Tensor, like: Tensor) -> Tensor:
+    """(batch,) as (batch, 1, …, 1), with as many axes as ``like``."""
+    return values.reshape(-1, *([1] * (like.dim() - 1)))

@@ -1,0 +1,81 @@
+"""The kernel stands alone, and does not search."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+KERNEL = Path(__file__).parents[2] / "src" / "certus" / "kernel"
+FILES = sorted(KERNEL.glob("*.py"))
+BARRED = ("torch.nn", "torch.fx", "torch.export", "torch.jit", "torch.optim")
+
+LOOPS = {
+    "costs.py:_set": "over the constants of a cost",
+    "rules.py:_gap_rules": "over the balls around the samples",
+    "graph.py:__post_init__": "over the nodes",
+    "graph.py:_backward_block": "over the branches of a sum",
+    "graph.py:_backward_nodes": "over the nodes of a block",
+    "graph.py:_backward_series": "over the blocks",
+    "graph.py:_between": "over the nodes on paths between two, each once",
+    "graph.py:_parted": "over the inputs of a join",
+    "graph.py:_series": "over the nodes between two cuts",
+    "graph.py:amplification": "over the nodes",
+    "graph.py:apply": "over the nodes",
+    "graph.py:backward_error": "over the nodes",
+    "graph.py:forward": "over the nodes",
+    "graph.py:rounded": "over the nodes",
+    "max_pool.py:_spread": "over the axes",
+    "max_pool.py:apply": "over the axes",
+    "operators.py:__init__": "over the parts of a product",
+    "operators.py:_prefix_norms": "over the parts of a product",
+    "operators.py:act": "over the axes, or the parts of a product",
+    "operators.py:amplify": "over the parts of a product",
+    "operators.py:transposed": "over the parts of a product",
+    "passes.py:add": "over m and −m",
+    "pointwise.py:_range": "over the listed extrema of a function",
+    "pointwise.py:curvature_range": "over the listed kinks",
+    "radial.py:_majorants": "over both ends of the rings",
+    "radial.py:certified_radii": "over the balls around the samples",
+    "radial.py:neighborhoods": "over the balls around the samples",
+    "smoothing.py:worst_failure": "scores in parts, to bound the memory of one table",
+    "smoothing.py:poisson_binomial": "a recursion: one trial after the other",
+    "smoothing.py:upper_means": "one bound for each of a given list of designs",
+}
+"""Loops of the kernel, with their reasons: none searches."""
+
+
+def imported(path: Path) -> set[str]:
+    """Modules that a file imports, and modules of packages that it imports names from."""
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "imports by dots hide where they lead"
+            names |= {node.module or "", *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return names
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_the_kernel_imports_numpy_torch_and_the_standard_library(path: Path) -> None:
+    allowed = {"numpy", "torch", *sys.stdlib_module_names}
+    for name in imported(path):
+        assert name.split(".")[0] in allowed or f"{name}.".startswith("certus.kernel."), name
+        assert not f"{name}.".startswith(tuple(f"{barred}." for barred in BARRED)), name
+
+
+def loops(path: Path) -> Iterator[str]:
+    """file:function of each loop, comprehensions left out: they end with what they are given."""
+    for function in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(function, ast.FunctionDef):
+            for node in ast.walk(function):
+                if isinstance(node, ast.For | ast.While):
+                    yield f"{path.name}:{function.name}"
+
+
+def test_every_loop_has_its_reason() -> None:
+    assert {name for path in FILES for name in loops(path)} == LOOPS.keys()
