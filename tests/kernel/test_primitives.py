@@ -260,8 +260,8 @@ def test_a_sum_of_branches_in_one_dimension(place: tuple[float, float] | None) -
 def printed(layer: nn.Module, shape: tuple[int, ...]) -> tuple[float, float]:
     """α and β of eq:lipschitzconsts behind a layer, from α = 2 and β = 5/4·α² = 5 before it."""
     read = graph(nn.Sequential(LogCosh(1.25), layer), shape)
-    slope = paper_bound(read, Softmax(slope=0.0), 2.0)
-    return math.sqrt(slope), paper_bound(read, Softmax(spread=0.0), 2.0) / math.sqrt(2)
+    once, twice = (paper_bound(read, Softmax(spread=h), 2.0) for h in (1.0, 2.0))  # √2·β + h·α²
+    return math.sqrt(twice - once), (2 * once - twice) / math.sqrt(2)
 
 
 def test_the_constants_that_the_paper_prints() -> None:
