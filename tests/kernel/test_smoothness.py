@@ -27,7 +27,8 @@ class Joined(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         parts = torch.tanh(self.first(x)), nn.functional.elu(self.second(x)), x
-        return self.last(torch.cat(parts, 1))  # type: ignore[no-any-return]
+        outputs: Tensor = self.last(torch.cat(parts, 1))
+        return outputs
 
 
 class Shared(nn.Module):
@@ -41,7 +42,8 @@ class Shared(nn.Module):
         first = torch.tanh(self.layer(x))
         second = torch.tanh(self.layer(first)) + first
         third = torch.tanh(self.layer(second + x)) + 0.5 * first
-        return self.last(third)  # type: ignore[no-any-return]
+        outputs: Tensor = self.last(third)
+        return outputs
 
 
 def dense(*widths: int, unit: type[nn.Module] = nn.Tanh) -> nn.Sequential:

@@ -227,7 +227,7 @@ class Certificate(Renderable):
         return self._best(checked_rho(rho))[0]
 
     def lower(self, rho: float) -> float:
-        """The largest mean loss attained by a distribution within ρ of the sample that was found."""
+        """The largest attained mean loss of a distribution within ρ of the sample."""
         return self._mixture(checked_rho(rho))[0]
 
     def estimate(self, rho: float) -> float:
@@ -242,7 +242,7 @@ class Certificate(Renderable):
         return proven_error_rate(self.proven_error_cost, checked_rho(rho), self.weights)
 
     def error_lower(self, rho: float) -> float | None:
-        """The largest error rate attained by a distribution within ρ of the sample that was found."""
+        """The largest attained error rate of a distribution within ρ of the sample."""
         if self.attained_error_cost is None:
             return None
         return max(

@@ -156,7 +156,7 @@ class SmoothedCertificate(Renderable):
         return self.quantity(name).high(checked_rho(rho))
 
     def lower(self, rho: float, name: str = "error") -> float:
-        """What a distribution within ρ of the population, which was found, has at least."""
+        """The attained lower bound within ρ of the population, with the confidence."""
         return self.quantity(name).low(checked_rho(rho))
 
     def bracket(self, rho: float) -> SmoothedBracket:
