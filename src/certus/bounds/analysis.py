@@ -123,15 +123,14 @@ class Analysis:
     @cached_property
     def everywhere(self) -> Bounds:
         """Bounds over the whole space."""
-        return self.run(None, None, None)
+        return self.smoothness.everywhere
 
-    def run(self, points: Tensor | None, targets: Tensor | None, radius: Tensor | None) -> Bounds:
-        """Bound balls around (batch, …) float64 points, or the whole space."""
-        if targets is not None and points is not None:
-            if self.problem.classes is None:
-                targets = check_values(targets, torch.empty(len(points), math.prod(self.graph.out_shape)))
-            else:
-                targets = check_targets(targets, len(points), self.problem.classes)
+    def run(self, points: Tensor, targets: Tensor, radius: Tensor) -> Bounds:
+        """Bound balls around (batch, …) float64 points."""
+        if self.problem.classes is None:
+            targets = check_values(targets, torch.empty(len(points), math.prod(self.graph.out_shape)))
+        else:
+            targets = check_targets(targets, len(points), self.problem.classes)
         return self.smoothness.bound(points, targets, radius)
 
 

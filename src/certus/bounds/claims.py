@@ -30,10 +30,10 @@ from certus._eval_mode import eval_mode
 from certus._tensor import format_point, per_sample
 from certus.bounds.norm_proposals import claim_norm
 from certus.errors import ClaimError
-from certus.kernel.curvature import Joint, Range
+from certus.kernel.curvature import Joint
 from certus.kernel.max_pool import MaxPool
 from certus.kernel.operators import Affine, AxisProduct, Convolution, Dense, Diagonal, Product, Reshape
-from certus.kernel.passes import ForwardBound
+from certus.kernel.passes import ForwardBound, Range
 from certus.kernel.pointwise import Function, Pointwise, Scalar
 from certus.kernel.primitive import Primitive, Shape
 
@@ -303,7 +303,7 @@ def check_bounds(where: str, primitive: Primitive) -> None:
     points = points * per_sample(sizes, points)
     moves = moves / per_sample(moves.flatten(1).norm(dim=1), moves)
     ones = torch.ones(1, dtype=torch.float64)
-    behind, _ = primitive.forward(ForwardBound(ones, torch.ones_like(points[:1]), 0 * ones), None, primitive)
+    behind, _ = primitive.forward(ForwardBound(ones, torch.ones_like(points[:1]), 0 * ones), None)
     low, middle, high = (primitive.apply(points + step * moves) for step in (-1e-4, 0.0, 1e-4))
     slopes, curvatures = (high - low) / 2e-4, (high + low - 2 * middle) / 1e-8
     room = 1e-11 * (1 + middle.abs().amax())  # error of difference quotients in float64

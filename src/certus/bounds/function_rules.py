@@ -31,7 +31,6 @@ from certus.kernel.operators import (
     Dense,
     Diagonal,
     Gather,
-    LastAxis,
     Reshape,
     Transposed,
 )
@@ -149,7 +148,7 @@ def matrix_product(call: Call) -> _Translation:
     shape = inputs.shape
     if not shape or weight.shape[1] != shape[-1]:
         raise UnsupportedError(f"a matrix of {weight.shape[1]} columns for inputs of shape {shape}")
-    return inputs, [Dense(weight, bias) if len(shape) == 1 else LastAxis(weight, bias, shape)]
+    return inputs, [Dense(weight, bias) if len(shape) == 1 else AxisProduct((weight,), bias, shape)]
 
 
 def convolve_transposed(call: Call) -> _Translation:
@@ -182,7 +181,7 @@ def total_over_axes(call: Call) -> _Translation:
     first = in_order(turned.reshape(math.prod(left), count), shape)
     weight = torch.full((1, count), 1 / count if call.name == "mean" else 1.0, dtype=torch.float64)
     assert call.shape is not None
-    return inputs, [first, AxisProduct((weight,), first.out_shape), Reshape((math.prod(left), 1), call.shape)]
+    return inputs, [first, AxisProduct((weight,), None, first.out_shape), Reshape((math.prod(left), 1), call.shape)]
 
 
 def interpolate(call: Call) -> _Translation:
@@ -194,7 +193,7 @@ def interpolate(call: Call) -> _Translation:
         wanted: dict[str, Any] = {"size": size} if scales is None else {"scale_factor": scales[axis]}
         matrix = functional.interpolate(basis, **wanted, mode="linear", align_corners=call["align_corners"])
         matrices.append(matrix.squeeze(1).T.contiguous())
-    return inputs, [AxisProduct(tuple(matrices), inputs.shape)]
+    return inputs, [AxisProduct(tuple(matrices), None, inputs.shape)]
 
 
 def in_order(index: Tensor, in_shape: Shape) -> Affine:

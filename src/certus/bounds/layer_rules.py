@@ -28,7 +28,7 @@ from certus.bounds.claims import (
 from certus.errors import ArgumentError, UnsupportedError, require
 from certus.kernel.graph import Graph
 from certus.kernel.max_pool import MaxPool
-from certus.kernel.operators import Affine, AxisProduct, Convolution, Dense, Diagonal, LastAxis, Reshape
+from certus.kernel.operators import Affine, AxisProduct, Convolution, Dense, Diagonal, Reshape
 from certus.kernel.pointwise import Pointwise, scalar
 from certus.kernel.primitive import Primitive, Shape
 from certus.layers import LogCosh, Normalize, Residual, Scale, SmoothAbs
@@ -88,7 +88,7 @@ def linear(module: nn.Linear, shape: Shape) -> Primitive:
     rule = f"have shape {(module.in_features,)} where they enter the layer {module}"
     require(shape[-1:] == (module.in_features,), "inputs", rule, shape)
     weight, bias = double(module.weight), None if module.bias is None else double(module.bias)
-    return Dense(weight, bias) if len(shape) == 1 else LastAxis(weight, bias, shape)
+    return Dense(weight, bias) if len(shape) == 1 else AxisProduct((weight,), bias, shape)
 
 
 @rule(nn.Conv1d, nn.Conv2d, nn.Conv3d)
@@ -125,7 +125,7 @@ def average_pool(module: nn.AvgPool1d | nn.AvgPool2d, shape: Shape) -> Primitive
         return functional.avg_pool1d(basis, kernel, stride, padding, *options)
 
     settings = module.kernel_size, module.stride or module.kernel_size, module.padding
-    return AxisProduct(_along_axes(pool, shape, settings), shape)
+    return AxisProduct(_along_axes(pool, shape, settings), None, shape)
 
 
 @rule(nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d)
@@ -133,7 +133,7 @@ def adaptive_average_pool(module: nn.AdaptiveAvgPool1d | nn.AdaptiveAvgPool2d, s
     sizes: Any = module.output_size
     wanted = [sizes] * len(shape[1:]) if isinstance(sizes, int) else sizes
     sizes = tuple(size or full for size, full in zip(wanted, shape[1:], strict=False))
-    return AxisProduct(_along_axes(functional.adaptive_avg_pool1d, shape, (sizes,)), shape)
+    return AxisProduct(_along_axes(functional.adaptive_avg_pool1d, shape, (sizes,)), None, shape)
 
 
 def _along_axes(pool: Callable[..., Tensor], shape: Shape, settings: tuple[Any, ...]) -> tuple[Tensor, ...]:
@@ -196,6 +196,16 @@ def max_pool(module: nn.MaxPool1d | nn.MaxPool2d, shape: Shape) -> Primitive:
 
     settings = module.kernel_size, module.stride or module.kernel_size, module.padding, module.dilation
     return MaxPool(tuple(windows(matrix) for matrix in _along_axes(pool, shape, settings)), shape)
+
+
+def is_smooth(primitive: Primitive) -> bool:
+    """Whether the derivative of a primitive is continuous; of a user's own, unless ``smooth`` is False."""
+    match primitive:
+        case Pointwise():
+            return not primitive.scalar.kinks
+        case MaxPool():
+            return False
+    return bool(getattr(primitive, "smooth", True))
 
 
 class LogSoftmax(Primitive):

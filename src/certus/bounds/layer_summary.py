@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import math
 
+import torch
+
+from certus.bounds.layer_rules import is_smooth
 from certus.bounds.smoothness import LayerBound
 from certus.kernel.graph import Graph, Node
 from certus.kernel.losses import Softmax
@@ -20,16 +23,26 @@ _PRINTED = {"sigmoid": 0.1}  # sup|σ''| as the paper has it, where that is larg
 def layer_table(smoothness: Smoothness, bounds: Bounds) -> list[LayerBound]:
     """A row for each layer, and one for the loss; ``bounds`` are those over the whole space."""
     nodes = smoothness.graph.nodes
-    _, trace = smoothness.graph.forward(smoothness.start(None), None)
-    rows = []
+    _, trace = smoothness.graph.forward(smoothness.start())
+    parts, rows = curvature_parts(bounds), []
     for number, node in enumerate(nodes):
         if node.primitive is not None:
-            own = float(bounds.parts[number][0]) if number in bounds.parts else 0.0
-            behind = up(float(trace.lipschitz[number][0]))
+            behind, own = up(float(trace.lipschitz[number][0])), parts.get(number, 0.0)
             rows.append(LayerBound(node.name, node.kind, *_constants(node.action), behind, own))
     rest = float(bounds.curvature["sum"][0]) - sum(row.curvature for row in rows)
     slope = float(bounds.lipschitz[0])
     return [*rows, LayerBound("", "loss", math.nan, math.nan, slope, max(rest, 0.0) if rest == rest else 0.0)]
+
+
+def curvature_parts(bounds: Bounds) -> dict[int, float]:
+    """What each node adds, by the sum rule, to the curvature of the margin that has the largest; ``bounds``
+    are those over the whole space."""
+    totals = bounds.totals
+    if totals is None:
+        return {}
+    total = torch.cat(totals.sums(), 1)[0]
+    nodes = {node: torch.cat([part, totals.concave.get(node, part)], 1)[0] for node, part in totals.convex.items()}
+    return {node: float(part[total.argmax()]) for node, part in nodes.items()}
 
 
 def _constants(primitive: Primitive) -> tuple[float, float]:
@@ -38,10 +51,16 @@ def _constants(primitive: Primitive) -> tuple[float, float]:
         case Affine():
             return primitive.norm, 0.0
         case Pointwise():
-            return primitive.extremes.steepest, primitive.extremes.sharpest
+            return _steepest_and_sharpest(primitive)
         case MaxPool():
             return math.sqrt(primitive.overlap), math.inf
-    return primitive.amplify(1.0), 0.0 if primitive.smooth else math.inf
+    return primitive.amplify(1.0), 0.0 if is_smooth(primitive) else math.inf
+
+
+def _steepest_and_sharpest(activation: Pointwise) -> tuple[float, float]:
+    """sup|σ'| and sup|σ''|."""
+    least, most, flattest, sharpest = activation.extremes
+    return max(-least, most), max(-flattest, sharpest)
 
 
 def paper_bound(graph: Graph, softmax: Softmax, length: float) -> float:
@@ -57,8 +76,8 @@ def paper_bound(graph: Graph, softmax: Softmax, length: float) -> float:
                 norm = _printed_norm(operator)
                 alpha, beta = norm * alpha, norm * beta
             case Pointwise() as activation:
-                slope = activation.extremes.steepest
-                curved = max(_PRINTED.get(activation.scalar.name, 0.0), activation.extremes.sharpest)
+                slope, sharpest = _steepest_and_sharpest(activation)
+                curved = max(_PRINTED.get(activation.scalar.name, 0.0), sharpest)
                 alpha, beta = slope * alpha, slope * beta + (curved * alpha * alpha if alpha else 0.0)
             case Primitive() as primitive:
                 alpha, beta = primitive.amplify(alpha), math.inf
@@ -79,7 +98,7 @@ def _printed_norm(operator: Affine) -> float:
     match operator:
         case Product():
             return math.prod(_printed_norm(part) for part in operator.parts)
-        case AxisProduct():
+        case AxisProduct(bias=None) if all(bool((matrix >= 0).all()) for matrix in operator.weights):
             members = [(matrix > 0).sum(1) for matrix in operator.weights]
             shared = math.prod(int((matrix > 0).sum(0).max()) for matrix in operator.weights)
             largest = math.prod(int(count.max()) for count in members)

@@ -103,10 +103,4 @@ def _scaled(
         weight = weight * parts.reshape(*weight.shape[:2], *([1] * axes))
     if after is not None:
         weight = weight * after.reshape(-1, *([1] * (axes + 1)))
-    return Convolution(
-        *(weight, bias, operator.in_shape),
-        stride=operator.stride,
-        padding=operator.padding,
-        dilation=operator.dilation,
-        groups=operator.groups,
-    )
+    return operator.with_weight(weight, bias)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from certus.kernel.graph import Graph
 from certus.kernel.norms import circulant_blocks
-from certus.kernel.operators import Affine, AxisProduct, Convolution, Dense, LastAxis, Product, Transposed
+from certus.kernel.operators import Affine, AxisProduct, Convolution, Dense, Product, Transposed
 from certus.kernel.passes import Refused
 
 _DENSE_ENTRIES = 10_000_000  # 80 MB: the largest explicit matrix
@@ -44,7 +44,7 @@ def claim_norm(operator: Affine) -> None:
     match operator:
         case Transposed():
             claim_norm(operator.original)
-        case LastAxis() | AxisProduct():
+        case AxisProduct():
             _offer(operator, *(_norm(matrix.unsqueeze(0)) for matrix in operator.weights))
         case Convolution():
             options = operator.padded, operator.stride, operator.dilation, operator.groups

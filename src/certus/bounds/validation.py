@@ -12,7 +12,7 @@ from torch import nn
 from certus._eval_mode import eval_mode, unwrapped
 from certus.bounds.export import has_hooks, is_modified
 from certus.bounds.graph_reader import GraphReader, UnsupportedLayer
-from certus.bounds.layer_rules import children, find_rule, is_sequential
+from certus.bounds.layer_rules import children, find_rule, is_sequential, is_smooth
 from certus.bounds.network import infer_shape, read_layers
 from certus.errors import ArgumentError, UnsupportedError, require
 from certus.kernel.graph import Node
@@ -71,7 +71,7 @@ def _inspect_graph(model: nn.Module, shape: Shape) -> list[UnsupportedLayer]:
     return reader.unknown + [
         _kinked(node.name, node.kind, modules.get(node.name.split("@")[0]), node.line)
         for node in reader.nodes
-        if node.primitive is not None and not node.primitive.smooth
+        if node.primitive is not None and not is_smooth(node.primitive)
     ]
 
 
@@ -134,7 +134,7 @@ def _inspect(path: str, module: nn.Module) -> UnsupportedLayer | None:
         return UnsupportedLayer(path, kind, str(reason), "the same layer without it")
     except (ArgumentError, RuntimeError):  # another shape is needed: an affine layer
         return None
-    smooth_layer = not isinstance(primitive, Primitive) or primitive.smooth
+    smooth_layer = not isinstance(primitive, Primitive) or is_smooth(primitive)
     return None if smooth_layer else _kinked(path, kind, module)
 
 

@@ -187,7 +187,7 @@ def _bounds(claim: SmoothnessBound, classes: int | None) -> Bounds:
     )
     numbers = torch.tensor([claim.curvature, claim.lipschitz, claim.output_lipschitz], dtype=torch.float64)
     curvature, lipschitz, outputs = numbers.split(1)
-    return Bounds({"claimed": curvature}, lipschitz, outputs, slopes, curvatures, None, None, {})
+    return Bounds({"claimed": curvature}, lipschitz, outputs, slopes, curvatures)
 
 
 def _equal(first: object, second: object) -> bool:

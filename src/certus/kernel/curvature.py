@@ -25,10 +25,8 @@ import torch
 from torch import Tensor
 
 from certus.kernel.norms import checked_quadratic
-from certus.kernel.passes import GradientBound, times
+from certus.kernel.passes import GradientBound, Range, times
 from certus.kernel.rounding import TINY
-
-Range = tuple[Tensor, Tensor]
 
 _EIGENVALUE_WORK = 2e9  # multiplications to spend on exact eigenvalues
 
@@ -43,22 +41,21 @@ class Joint(Enum):
 
 @dataclass(frozen=True, eq=False)
 class Site:
-    """The pre-activations of an activation: their derivatives, and the ranges of σ' and σ'' there.
+    """The pre-activations of an activation.
 
     Attributes:
-        lipschitz, unit: those of the ``ForwardBound``.
-        slope, curvature: (batch, *shape) ranges.
+        lipschitz, unit, matrix: those of the ``ForwardBound``.
+        slope, curvature: (batch, *shape) ranges of σ' and σ''.
         joint, sharpness: of the activation.
-        matrix: the Jacobian of the pre-activations, where it is one explicit matrix.
     """
 
     lipschitz: Tensor
     unit: Tensor
+    matrix: Tensor | None
     slope: Range
     curvature: Range
     joint: Joint
     sharpness: float | Tensor
-    matrix: Tensor | None
 
     @property
     def steepest(self) -> Tensor:
@@ -96,14 +93,13 @@ def max_rule(site: Site, rows: GradientBound, most: Tensor) -> Tensor:
     steep = (site.steepest**2).unsqueeze(1)
     bound = times(before, steep) + most
     push = rows.high.clamp_min(0) * site.sharpness
-    if site.joint is Joint.ARC:
+    if site.joint is Joint.ARC:  # linear in σ'², so largest at an end of its range
         crossing = (site.slope[0] < 0) & (site.slope[1] > 0)
         flat = torch.where(crossing, 0.0, torch.minimum(site.slope[0].abs(), site.slope[1].abs()) ** 2)
-        ends = [
-            times(before, square) + push * (1 - square) for square in (flat.unsqueeze(1), steep.clamp_max(1))
-        ]
+        squares = flat.unsqueeze(1), steep.clamp_max(1)
+        ends = [times(before, square) + push * (1 - square) for square in squares]
         bound = torch.minimum(bound, torch.maximum(*ends))
-    if site.joint is Joint.LOGISTIC:
+    if site.joint is Joint.LOGISTIC:  # quadratic in σ', so largest at an end or at its peak
         ends = [p.clamp(0, 1).unsqueeze(1) for p in site.slope]
         values = [times(before, p**2) + push * p * (1 - p) for p in ends]
         inner = push / (2 * (push - before)).clamp_min(TINY)

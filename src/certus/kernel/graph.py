@@ -22,19 +22,21 @@ follows the Lipschitz constants of the terms. Branches of a sum that share no no
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 
 from certus.kernel.operators import Affine
-from certus.kernel.passes import ForwardBound, GradientBound, Place, Refused, Totals, norm, times
-from certus.kernel.primitive import Memory, Primitive, Shape
-from certus.kernel.rounding import slack
+from certus.kernel.passes import ForwardBound, GradientBound, Range, Refused, Totals, norm, per_sample, times
+from certus.kernel.primitive import Memory, Place, Primitive, Rounded, Shape
+from certus.kernel.rounding import SOME, slack, up
 
 _LARGEST, _APART = 1e100, 1e3  # of Lipschitz constants that the shares of a sum follow, and their ratio
+_Value = TypeVar("_Value")
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,8 +50,7 @@ class Node:
         axis: of one sample, along which a join concatenates; None if it adds.
         moves: the primitive that acts on moves in the units of a cost, where its whitening was merged into
             the first layer; None for the primitive itself.
-        name, kind: where it is in the model that was read, and what it is there.
-        line: of the source code of the model, for messages.
+        name, kind, line: of the layer in the model that was read, for messages.
         assumptions: what its constants rest on without proof, by name.
     """
 
@@ -81,23 +82,17 @@ class Node:
         return stacked.sum(0) if self.axis is None else torch.linalg.vector_norm(stacked, dim=0)
 
 
-@dataclass(frozen=True)
-class Block:
-    """The nodes behind one cut up to the next.
-
-    Attributes:
-        first, last: numbers of the cuts.
-        branches: of a sum whose branches share no node, the blocks of each; None for others.
-    """
+class Block(NamedTuple):
+    """The nodes behind one cut, ``first``, up to the next, ``last``; for a sum whose branches share no node,
+    the blocks of each branch."""
 
     first: int
     last: int
     branches: tuple[tuple[Block, ...], ...] | None = None
 
 
-@dataclass(frozen=True, eq=False)
-class Trace:
-    """What a forward pass keeps: of each node the Lipschitz constants and what its primitive remembers."""
+class Trace(NamedTuple):
+    """Of each node of a forward pass, the Lipschitz constants and what its primitive keeps."""
 
     lipschitz: list[Tensor]
     memory: list[Memory]
@@ -142,49 +137,76 @@ class Graph:
         """The blocks from the input to the output."""
         return _series(self.nodes, 0, len(self.nodes) - 1)
 
-    def apply(self, points: Tensor) -> Tensor:
-        """The network at (batch, *shape) points, in their precision."""
-        values = [points]
+    def _walk(
+        self,
+        start: _Value,
+        act: Callable[[Node, Primitive, _Value], _Value],
+        join: Callable[[Node, list[_Value]], _Value],
+    ) -> list[_Value]:
+        """Something of every node, from the input to the output."""
+        values = [start]
         for node in self.nodes[1:]:
             parts = [values[index] for index in node.inputs]
-            values.append(node.joined(parts) if node.primitive is None else node.primitive.apply(parts[0]))
-        return values[-1]
+            values.append(
+                join(node, parts) if node.primitive is None else act(node, node.primitive, parts[0])
+            )
+        return values
 
-    def forward(self, start: ForwardBound, radius: Tensor | None) -> tuple[ForwardBound, Trace]:
-        """Bound the derivatives of the output; ``start`` is that of the input."""
-        bounds, memory = [start], [None]
+    def apply(self, points: Tensor) -> Tensor:
+        """The network at (batch, *shape) points, in their precision."""
+        return self._walk(points, lambda _, primitive, value: primitive.apply(value), Node.joined)[-1]
+
+    def amplification(self) -> float:
+        """The most by which a number may grow between any two nodes."""
+        return max(
+            self._walk(1.0, lambda node, _, size: node.action.amplify(size), lambda _, sizes: sum(sizes))
+        )
+
+    def rounded(self, points: Tensor) -> tuple[Tensor, Tensor, list[Rounded]]:
+        """Outputs in float64 at exact points, (n, …), the error of each entry, and both of every node."""
+        start = Rounded(points, torch.zeros_like(points))
+        each = self._walk(start, lambda _, primitive, at: primitive.rounded(*at), _joined_values)
+        return *each[-1], each
+
+    def forward(
+        self, start: ForwardBound, at: list[Rounded] | None = None, radius: Tensor | None = None
+    ) -> tuple[ForwardBound, Trace]:
+        """Bound the derivatives of the output from those of the input, ``start``.
+
+        Args:
+            at: every node at the samples, and radius: (batch,) of balls around them; None for all of space.
+        """
+        bounds, memory = [start], list[Memory]([None])
         for node in self.nodes[1:]:
             parts = [bounds[index] for index in node.inputs]
+            bound, kept, within = parts[0], None, None
             if node.primitive is None:
-                bounds.append(_joined_bound(node, parts))
-                memory.append(None)
+                bound = _joined_bound(node, parts)
             else:
-                bound, kept = node.action.forward(parts[0], radius, node.primitive)
-                bounds.append(bound)
-                memory.append(kept)
+                if at is not None and radius is not None:
+                    within = _reached(bound, at[node.inputs[0]], radius)
+                bound, kept = node.action.forward(bound, within)
+            bounds.append(bound)
+            memory.append(kept)
         return bounds[-1], Trace([bound.lipschitz for bound in bounds], memory)
 
     def backward(
-        self, trace: Trace, rows: GradientBound, totals: Totals, *, whole: bool = True
+        self,
+        trace: Trace,
+        rows: GradientBound,
+        totals: Totals,
+        series: Sequence[Block] | None = None,
+        *,
+        branch: bool = False,
+        whole: bool = True,
     ) -> GradientBound:
         """Bound gradients in the input from those in the output, adding to the totals.
 
         Args:
+            series: the blocks of a ``branch``; None for all of the network.
             whole: go through the very first primitive as well; without it only M does.
         """
-        return self._backward_series(self.series, trace, rows, totals, branch=False, whole=whole)
-
-    def _backward_series(
-        self,
-        series: Sequence[Block],
-        trace: Trace,
-        rows: GradientBound,
-        totals: Totals,
-        *,
-        branch: bool,
-        whole: bool = True,
-    ) -> GradientBound:
-        for block in reversed(series):
+        for block in reversed(self.series if series is None else series):
             if block.branches is not None or self.nodes[block.last].primitive is None:
                 rows = self._backward_block(block, trace, rows, totals)
             else:
@@ -199,12 +221,10 @@ class Graph:
         blank = None if rows.curvature is None else torch.zeros_like(rows.curvature)
         start = replace(rows, curvature=blank)
         if block.branches is not None:
-            parts, gains = [], []
-            for series in block.branches:
-                own = totals.inside()
-                parts.append(self._backward_series(series, trace, start, own, branch=True))
-                gains.append(own.gain)
-            bound, gain = _added(parts), torch.stack(gains).sum(0)
+            own = [totals.inside() for _ in block.branches]
+            pairs = zip(block.branches, own, strict=True)
+            bound = _added([self.backward(trace, start, inside, each, branch=True) for each, inside in pairs])
+            gain = torch.stack([inside.gain for inside in own]).sum(0)
         else:
             bound, gain = self._backward_nodes(block, trace, start, totals)
         totals.gain = totals.gain * gain
@@ -233,65 +253,38 @@ class Graph:
                 waiting.setdefault(index, []).append(part)
         lengths = {block.first: torch.ones_like(totals.gain)}
         for number in inside:
-            node = self.nodes[number]
-            length = node.combined([lengths[index] for index in node.inputs])
+            length = self.nodes[number].combined([lengths[index] for index in self.nodes[number].inputs])
             lengths[number] = length * gains[number] if number in gains else length
         return _added(waiting[block.first]), lengths[block.last]
 
-    def _parted(self, node: Node, rows: GradientBound, lengths: Sequence[Tensor]) -> list[GradientBound]:
+    def _parted(self, node: Node, rows: GradientBound, lengths: list[Tensor]) -> list[GradientBound]:
         """What comes back to each input of a join."""
-        count = len(node.inputs)
-        lows, highs = [rows.low] * count, [rows.high] * count
-        shares = [torch.ones_like(length) for length in lengths]
-        if node.axis is not None:
+        if node.axis is None:
+            lows, highs = [rows.low] * len(lengths), [rows.high] * len(lengths)
+            # Any t > 0 will do; none may be so small that 1/t is not finite.
+            each = torch.stack(lengths).clamp(1 / _LARGEST, _LARGEST)
+            each = torch.maximum(each, each.amax(0) / _APART)
+            shares = (each.sum(0) / each) * (1 + slack(len(lengths)))
+        else:
             sizes = [self.nodes[index].shape[node.axis] for index in node.inputs]
             lows, highs = (list(part.split(sizes, node.axis + 2)) for part in (rows.low, rows.high))
-        elif count > 1:
-            # Any t > 0 will do; none may be so small that 1/t is not finite.
-            each = torch.stack(list(lengths)).clamp(1 / _LARGEST, _LARGEST)
-            each = torch.maximum(each, each.amax(0) / _APART)
-            shares = list((each.sum(0) / each) * (1 + slack(count)))
+            shares = torch.ones_like(torch.stack(lengths))
         parts = []
         for low, high, share in zip(lows, highs, shares, strict=True):
             curvature = None if rows.curvature is None else times(rows.curvature, share.unsqueeze(1))
-            part = GradientBound(low, high, rows.norm, curvature)
-            parts.append(replace(part, norm=torch.minimum(rows.norm, norm(part.largest, 2))))
+            parts.append(GradientBound(low, high, rows.norm, curvature).tightened())
         return parts
 
-    def rounded(self, points: Tensor) -> tuple[Tensor, Tensor, list[Memory]]:
-        """Outputs in float64 at exact points, (n, …), the error of each entry, and what each node keeps."""
-        values, errors, memory = [points], [torch.zeros_like(points)], list[Memory]([None])
-        for node in self.nodes[1:]:
-            parts, offs = ([each[index] for index in node.inputs] for each in (values, errors))
-            if node.primitive is not None:
-                value, error, kept = node.primitive.rounded(parts[0], offs[0])
-            else:
-                value, error, kept = node.joined(parts), node.joined(offs), None
-                if node.axis is None and len(parts) > 1:
-                    error = error + slack(len(parts)) * node.joined([part.abs() for part in parts])
-            values.append(value)
-            errors.append(error)
-            memory.append(kept)
-        return values[-1], errors[-1], memory
-
-    def backward_error(self, memory: list[Memory], size: Tensor, error: Tensor) -> tuple[Tensor, Tensor]:
+    def backward_error(self, at: list[Rounded], size: Tensor, error: Tensor) -> tuple[Tensor, Tensor]:
         """(batch,) norm and error of a computed gradient in the input, from those in the output."""
-        waiting: dict[int, list[tuple[Tensor, Tensor]]] = {len(self.nodes) - 1: [(size, error)]}
+        waiting = {len(self.nodes) - 1: [(size, error)]}
         for number in range(len(self.nodes) - 1, 0, -1):
             node, pulled = self.nodes[number], _summed(waiting.pop(number))
             if node.primitive is not None:
-                pulled = node.primitive.backward_error(*pulled, memory[number])
+                pulled = node.primitive.backward_error(*pulled, at[node.inputs[0]])
             for index in node.inputs:  # the part of a row is no longer than the row
                 waiting.setdefault(index, []).append(pulled)
         return _summed(waiting[0])
-
-    def amplification(self) -> float:
-        """The most by which a number may grow between any two nodes."""
-        sizes = [1.0]
-        for node in self.nodes[1:]:
-            size = sum(sizes[index] for index in node.inputs)
-            sizes.append(size if node.primitive is None else node.action.amplify(size))
-        return max(sizes)
 
 
 def _series(nodes: Sequence[Node], start: int, end: int) -> tuple[Block, ...]:
@@ -307,10 +300,8 @@ def _series(nodes: Sequence[Node], start: int, end: int) -> tuple[Block, ...]:
 
 def _block(nodes: Sequence[Node], first: int, last: int) -> Block:
     join = nodes[last]
-    if join.primitive is not None or join.axis is not None:
-        return Block(first, last)
     uses = Counter(index for each in join.inputs for index in _between(nodes, first, each))
-    if max(uses.values(), default=1) > 1:
+    if join.primitive is not None or join.axis is not None or max(uses.values(), default=1) > 1:
         return Block(first, last)
     return Block(first, last, tuple(_series(nodes, first, index) for index in join.inputs))
 
@@ -327,39 +318,43 @@ def _between(nodes: Sequence[Node], start: int, end: int) -> set[int]:
     return inside
 
 
-def _joined_bound(node: Node, parts: Sequence[ForwardBound]) -> ForwardBound:
+def _joined_values(node: Node, parts: list[Rounded]) -> Rounded:
+    """A sum of k values rounds relative to their sizes."""
+    value, error = (node.joined(each) for each in zip(*parts, strict=True))
+    if node.axis is None and len(parts) > 1:
+        error = error + slack(len(parts)) * node.joined([part.value.abs() for part in parts])
+    return Rounded(value, error)
+
+
+def _joined_bound(node: Node, parts: list[ForwardBound]) -> ForwardBound:
     unit = node.joined([part.unit for part in parts])
     lipschitz = torch.minimum(node.combined([part.lipschitz for part in parts]), norm(unit))
-    curvature = node.combined([part.curvature for part in parts])
-    centers = [part.center for part in parts if part.center is not None]
-    errors = [part.error for part in parts if part.error is not None]
-    if not centers or not errors:
-        return ForwardBound(lipschitz, unit, curvature)
-    error = node.joined(errors)
-    if node.axis is None:
-        error = error + slack(len(parts)) * node.joined([center.abs() for center in centers])
-    return ForwardBound(lipschitz, unit, curvature, node.joined(centers), error)
+    return ForwardBound(lipschitz, unit, node.combined([part.curvature for part in parts]))
+
+
+def _reached(bound: ForwardBound, at: Rounded, radius: Tensor) -> Range:
+    """On a ball units stay within unit·radius of their value at the sample, which is off by its error."""
+    room = up(bound.unit * per_sample(radius, bound.unit), SOME) + at.error
+    return at.value - room, at.value + room
 
 
 def _added(parts: Sequence[GradientBound]) -> GradientBound:
     """The sum of gradients that come back from several uses."""
     if len(parts) == 1:
         return parts[0]
-    rounding = slack(len(parts)) * torch.stack([part.largest for part in parts]).sum(0)
-    low = torch.stack([part.low for part in parts]).sum(0) - rounding
-    high = torch.stack([part.high for part in parts]).sum(0) + rounding
-    curvatures = [part.curvature for part in parts if part.curvature is not None]
-    bound = GradientBound(low, high, torch.stack([part.norm for part in parts]).sum(0))
-    return replace(
-        bound,
-        norm=torch.minimum(bound.norm, norm(bound.largest, 2)),
-        curvature=torch.stack(curvatures).sum(0) if curvatures else None,
+    low, high, length, largest = (
+        torch.stack([getattr(part, name) for part in parts]).sum(0)
+        for name in ("low", "high", "norm", "largest")
     )
+    rounding = slack(len(parts)) * largest
+    curvatures = [part.curvature for part in parts if part.curvature is not None]
+    curvature = torch.stack(curvatures).sum(0) if curvatures else None
+    return GradientBound(low - rounding, high + rounding, length, curvature).tightened()
 
 
 def _summed(parts: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
     """(batch,) norms and errors of a sum of rows."""
     if len(parts) == 1:
         return parts[0]
-    total = torch.stack([part[0] for part in parts]).sum(0)
-    return total, torch.stack([part[1] for part in parts]).sum(0) + slack(len(parts)) * total
+    size, error = (torch.stack(each).sum(0) for each in zip(*parts, strict=True))
+    return size, error + slack(len(parts)) * size

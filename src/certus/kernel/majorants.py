@@ -169,7 +169,7 @@ def _spread(problem: Problem, units: Pointwise, points: Tensor, rival: Tensor) -
     """(p, units) upper bounds on w⁺σ'(z)/z at (p, *shape) points."""
     outputs, first, labels = problem.smoothness.outputs, problem.graph.nodes[1].primitive, problem.targets
     assert first is not None
-    value, error, _ = first.rounded(points, torch.zeros_like(points))
+    value, error = first.rounded(points, torch.zeros_like(points))
     # σ'(z)/z falls with |z|, and is b at 0.
     sharpness = torch.as_tensor(units.sharpness, dtype=torch.float64)
     scaled = ((value.abs() - error).clamp_min(0) * sharpness).clamp_min(_CORNER)

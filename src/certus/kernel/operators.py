@@ -17,14 +17,15 @@ from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
+from itertools import accumulate
 from typing import Any, final
 
 import torch
 from torch import Tensor
 
 from certus.kernel.norms import checked_norm, circulant_blocks
-from certus.kernel.passes import ForwardBound, GradientBound, Place, Totals, norm, per_sample, times
-from certus.kernel.primitive import Memory, Primitive, Rounded, Shape
+from certus.kernel.passes import ForwardBound, GradientBound, Range, Totals, norm, per_sample, times
+from certus.kernel.primitive import Memory, Place, Primitive, Rounded, Shape
 from certus.kernel.rounding import FEW, slack, up
 
 Weights = tuple[Tensor, ...]
@@ -39,18 +40,23 @@ class Affine(Primitive):
 
     Attributes:
         weights, bias: float64; the bias broadcasts to out_shape.
+        terms: the most products that are summed for one entry, forwards or transposed.
         folds, bias_size: the rounding of the weights and of the bias.
-        claim: a number that is at least ‖A‖ (one for each factor of an ``AxisProduct``); empty without one.
+        claim: a number that is at least ‖A‖ (one for each matrix of an ``AxisProduct``); empty without one.
         written: whether the claim was checked on A written out, where another check would be cheaper.
+        explicit: A, where it is a matrix already.
     """
 
-    def __init__(self, in_shape: Shape, out_shape: Shape, weights: Weights, bias: Tensor | None) -> None:
+    explicit: Tensor | None = None
+
+    def __init__(
+        self, in_shape: Shape, out_shape: Shape, weights: Weights, bias: Tensor | None, terms: int
+    ) -> None:
         self.in_shape, self.out_shape = in_shape, out_shape
-        self.weights, self.bias = weights, bias
+        self.weights, self.bias, self.terms = weights, bias, terms
         self.bias_size = None if bias is None else bias.abs()
-        self.folds = 0
+        self.folds, self.written = 0, False
         self.claim: Claim = ()
-        self.written = False
         self._claimed_norm = math.inf
 
     @abstractmethod
@@ -60,27 +66,6 @@ class Affine(Primitive):
     @abstractmethod
     def transposed(self, rows: Tensor, weights: Weights) -> Tensor:
         """Aᵀ·rows. Shapes (batch, *out) → (batch, *in)."""
-
-    @property
-    @abstractmethod
-    def terms(self) -> int:
-        """The most products that are summed for one entry, forwards or transposed."""
-
-    @final
-    def accept(self, claim: Claim, *, written: bool = False) -> None:
-        """Check a claimed norm, and use it from now on; raise ``Refused`` if it is too small."""
-        self.written = written
-        self._claimed_norm = self.check(claim)
-        self.claim = claim
-
-    def check(self, claim: Claim) -> float:
-        """Return a bound on the norm of A as stored from a claim; raise ``Refused`` if that is too small."""
-        return checked_norm(self.matrix().unsqueeze(0), claim[0])
-
-    @property
-    def explicit(self) -> Tensor | None:
-        """(outputs, inputs) A, where it is a matrix already."""
-        return None
 
     @final
     def apply(self, points: Tensor) -> Tensor:
@@ -117,6 +102,14 @@ class Affine(Primitive):
         image = self.absolute(points)
         return image if self.bias_size is None else image + self.bias_size
 
+    def matrix(self) -> Tensor:
+        """(outputs, inputs) A written out."""
+        inputs, outputs = math.prod(self.in_shape), math.prod(self.out_shape)
+        basis = torch.eye(min(inputs, outputs), dtype=torch.float64)
+        if outputs < inputs:
+            return self.transpose(basis.reshape(-1, *self.out_shape)).flatten(1)
+        return self.act(basis.reshape(-1, *self.in_shape), self.weights).flatten(1).T.contiguous()
+
     @cached_property
     def row_norms(self) -> Tensor:
         """(*out_shape) Euclidean norms of the rows of A, rounded up."""
@@ -140,12 +133,28 @@ class Affine(Primitive):
         lost = torch.where(move(ones, self._sizes)[0] > 0, math.sqrt(self.terms) * _LOST, 0.0)
         return (norms + lost) * (math.prod(scales) * (1 + slack(len(scales))))
 
+    @final
+    def accept(self, claim: Claim, *, written: bool = False) -> None:
+        """Check a claimed norm, and use it from now on; raise ``Refused`` if it is too small."""
+        self.written = written
+        self._claimed_norm = self.check(claim)
+        self.claim = claim
+
+    def check(self, claim: Claim) -> float:
+        """Return a bound on the norm of A as stored from a claim; raise ``Refused`` if that is too small."""
+        return checked_norm(self.matrix().unsqueeze(0), claim[0])
+
     @cached_property
     def absolute_norm(self) -> float:
         """Bound on ‖|A|‖: √(‖A‖₁‖A‖_∞)."""
         rows = self.absolute(torch.ones(1, *self.in_shape, dtype=torch.float64)).max()
         columns = self.absolute_transpose(torch.ones(1, *self.out_shape, dtype=torch.float64)).max()
         return up(math.sqrt(float(rows) * float(columns)), FEW)
+
+    @property
+    def composed_norm(self) -> float:
+        """Bound on ‖A‖ from the parts of A; infinite if it has none."""
+        return math.inf
 
     @property
     def norm(self) -> float:
@@ -155,33 +164,17 @@ class Affine(Primitive):
             bound = bound + slack(self.folds) * self.absolute_norm
         return min(bound, self.absolute_norm)
 
-    @property
-    def composed_norm(self) -> float:
-        """Bound on ‖A‖ from the parts of A; infinite if it has none."""
-        return math.inf
+    def rounded(self, value: Tensor, error: Tensor) -> Rounded:
+        """e ← |A|e + slack·(|A||x| + |b|)."""
+        return Rounded(self.apply(value), self.absolute(error) + self.rounding * self.sizes(value.abs()))
 
-    def matrix(self) -> Tensor:
-        """(outputs, inputs) A written out."""
-        inputs, outputs = math.prod(self.in_shape), math.prod(self.out_shape)
-        basis = torch.eye(min(inputs, outputs), dtype=torch.float64)
-        if outputs < inputs:
-            return self.transpose(basis.reshape(-1, *self.out_shape)).flatten(1)
-        return self.act(basis.reshape(-1, *self.in_shape), self.weights).flatten(1).T.contiguous()
-
-    def forward(
-        self, before: ForwardBound, radius: Tensor | None, values: Primitive
-    ) -> tuple[ForwardBound, Memory]:
+    def forward(self, before: ForwardBound, within: Range | None) -> tuple[ForwardBound, Memory]:
         """‖Aδ‖ ≤ ‖A‖‖δ‖; |(Aδ)_n| is at most ‖row n‖·‖δ‖, and at most |A||δ|."""
-        unit = torch.minimum(
-            self.row_norms * per_sample(before.lipschitz, before.unit.new_empty(1, *self.out_shape)),
-            self.absolute(before.unit),
-        )
-        center = error = None
-        if before.center is not None and before.error is not None:
-            center, error, _ = values.rounded(before.center, before.error)
+        rows = self.row_norms.unsqueeze(0)
+        unit = torch.minimum(rows * per_sample(before.lipschitz, rows), self.absolute(before.unit))
         lipschitz = torch.minimum(self.norm * before.lipschitz, norm(unit))
         matrix = self.explicit if before.identity else None
-        return ForwardBound(lipschitz, unit, self.norm * before.curvature, center, error, matrix=matrix), None
+        return ForwardBound(lipschitz, unit, self.norm * before.curvature, matrix=matrix), None
 
     def backward(self, rows: GradientBound, memory: Memory, totals: Totals, place: Place) -> GradientBound:
         """Aᵀv for v in an interval; M becomes M‖A‖²."""
@@ -198,15 +191,10 @@ class Affine(Primitive):
         spread = self.absolute_transpose(room.flatten(0, 1)).reshape(form)
         cap = self.column_norms * rows.norm.reshape(*form[:2], *([1] * len(self.in_shape)))
         low, high = torch.maximum(pulled - spread, -cap), torch.minimum(pulled + spread, cap)
-        bound = GradientBound(low, high, self.norm * rows.norm, curvature)
-        return replace(bound, norm=torch.minimum(bound.norm, norm(bound.largest, 2)))
+        return GradientBound(low, high, self.norm * rows.norm, curvature).tightened()
 
-    def rounded(self, value: Tensor, error: Tensor) -> Rounded:
-        """e ← |A|e + slack·(|A||x| + |b|)."""
-        error = self.absolute(error) + self.rounding * self.sizes(value.abs())
-        return Rounded(self.apply(value), error, None)
-
-    def backward_error(self, size: Tensor, error: Tensor, memory: Memory) -> tuple[Tensor, Tensor]:
+    def backward_error(self, size: Tensor, error: Tensor, at: Rounded) -> tuple[Tensor, Tensor]:
+        """e ← ‖A‖e + slack·‖|A|‖(‖v‖ + e)."""
         error = self.norm * error + self.rounding * self.absolute_norm * (size + error)
         return self.norm * size, error
 
@@ -225,7 +213,8 @@ class Dense(Affine):
         out_shape: Shape | None = None,
     ) -> None:
         rows, columns = matrix.shape
-        super().__init__(in_shape or (columns,), out_shape or (rows,), (matrix,), bias)
+        super().__init__(in_shape or (columns,), out_shape or (rows,), (matrix,), bias, max(rows, columns))
+        self.explicit = matrix
 
     def act(self, points: Tensor, weights: Weights) -> Tensor:
         return (points.flatten(1) @ weights[0].T).reshape(-1, *self.out_shape)
@@ -233,15 +222,7 @@ class Dense(Affine):
     def transposed(self, rows: Tensor, weights: Weights) -> Tensor:
         return (rows.flatten(1) @ weights[0]).reshape(-1, *self.in_shape)
 
-    @property
-    def terms(self) -> int:
-        return max(self.weights[0].shape)
-
     def matrix(self) -> Tensor:
-        return self.weights[0]
-
-    @property
-    def explicit(self) -> Tensor:
         return self.weights[0]
 
 
@@ -249,65 +230,23 @@ class Diagonal(Affine):
     """A factor for each coordinate: normalisation, batch norm, scaling, masks."""
 
     def __init__(self, factors: Tensor, bias: Tensor | None, shape: Shape) -> None:
-        super().__init__(shape, shape, (factors.expand(shape).contiguous(),), bias)
+        super().__init__(shape, shape, (factors.expand(shape).contiguous(),), bias, 1)
 
     def act(self, points: Tensor, weights: Weights) -> Tensor:
         return points * weights[0]
 
-    def transposed(self, rows: Tensor, weights: Weights) -> Tensor:
-        return rows * weights[0]
+    transposed = act
 
     @property
     def composed_norm(self) -> float:
         return float(self.weights[0].abs().max())
-
-    @property
-    def terms(self) -> int:
-        return 1
-
-
-class Gather(Affine):
-    """Each output is one of the inputs, or 0: reshaping, slices, permutations, padding, repetition.
-
-    Every row of A has at most one 1, so AᵀA is diagonal: the number of uses of each input.
-
-    Args:
-        index: (*out_shape) the entry of the flattened input that each output is; −1 for 0.
-    """
-
-    def __init__(self, index: Tensor, in_shape: Shape) -> None:
-        super().__init__(in_shape, tuple(index.shape), (), None)
-        self.index = index
-        self._places = torch.where(index < 0, math.prod(in_shape), index).flatten()
-
-    @cached_property
-    def _uses(self) -> int:
-        size = math.prod(self.in_shape)
-        return int(torch.bincount(self._places, minlength=size + 1)[:size].max())
-
-    def act(self, points: Tensor, weights: Weights) -> Tensor:
-        with_zero = torch.cat([points.flatten(1), points.new_zeros(len(points), 1)], 1)
-        return with_zero[:, self._places].reshape(-1, *self.out_shape)
-
-    def transposed(self, rows: Tensor, weights: Weights) -> Tensor:
-        size = math.prod(self.in_shape)
-        summed = rows.new_zeros(len(rows), size + 1).index_add_(1, self._places, rows.flatten(1))
-        return summed[:, :size].reshape(-1, *self.in_shape)
-
-    @property
-    def composed_norm(self) -> float:
-        return math.sqrt(self._uses) * (1 + self.rounding)
-
-    @property
-    def terms(self) -> int:
-        return max(1, self._uses)
 
 
 class Reshape(Affine):
     """The same numbers in another shape; also the identity."""
 
     def __init__(self, in_shape: Shape, out_shape: Shape) -> None:
-        super().__init__(in_shape, out_shape, (), None)
+        super().__init__(in_shape, out_shape, (), None, 0)
 
     def act(self, points: Tensor, weights: Weights) -> Tensor:
         return points.reshape(-1, *self.out_shape)
@@ -319,52 +258,54 @@ class Reshape(Affine):
     def composed_norm(self) -> float:
         return 1.0
 
-    @property
-    def terms(self) -> int:
-        return 0
 
+class Gather(Affine):
+    """Each output is one of the inputs, or 0: slices, permutations, padding, repetition.
 
-class LastAxis(Affine):
-    """The same matrix, (outputs, inputs), along the last axis at every position of the others."""
+    Every row of A has at most one 1, so AᵀA is diagonal: the number of uses of each input.
 
-    def __init__(self, matrix: Tensor, bias: Tensor | None, in_shape: Shape) -> None:
-        super().__init__(in_shape, (*in_shape[:-1], len(matrix)), (matrix,), bias)
+    Args:
+        index: (*out_shape) the entry of the flattened input that each output is; −1 for 0.
+    """
+
+    def __init__(self, index: Tensor, in_shape: Shape) -> None:
+        self._size = math.prod(in_shape)
+        self._places = torch.where(index < 0, self._size, index).flatten()
+        uses = int(torch.bincount(self._places, minlength=self._size + 1)[: self._size].max())
+        super().__init__(in_shape, tuple(index.shape), (), None, max(1, uses))
+        self._uses = uses
 
     def act(self, points: Tensor, weights: Weights) -> Tensor:
-        return points @ weights[0].T
+        with_zero = torch.cat([points.flatten(1), points.new_zeros(len(points), 1)], 1)
+        return with_zero[:, self._places].reshape(-1, *self.out_shape)
 
     def transposed(self, rows: Tensor, weights: Weights) -> Tensor:
-        return rows @ weights[0]
-
-    def check(self, claim: Claim) -> float:
-        return checked_norm(self.weights[0].unsqueeze(0), claim[0])
+        summed = rows.new_zeros(len(rows), self._size + 1).index_add_(1, self._places, rows.flatten(1))
+        return summed[:, : self._size].reshape(-1, *self.in_shape)
 
     @property
-    def terms(self) -> int:
-        return max(self.weights[0].shape)
+    def composed_norm(self) -> float:
+        return math.sqrt(self._uses) * (1 + self.rounding)
 
 
 class AxisProduct(Affine):
-    """The same matrix along each spatial axis for every channel, A = I ⊗ P₁ ⊗ P₂: average pooling.
-
-    The windows of a pooling are products of intervals, and so are their sizes.
+    """A matrix, (outputs, inputs), along each of the last axes, at every position of the others:
+    A = I ⊗ P₁ ⊗ P₂. A linear layer of sequences has one matrix. Average pooling has one for each spatial
+    axis, since its windows are products of intervals, and so are their sizes.
     """
 
-    def __init__(self, matrices: Weights, in_shape: Shape) -> None:
-        out_shape = (in_shape[0], *(matrix.shape[0] for matrix in matrices))
-        super().__init__(in_shape, out_shape, matrices, None)
+    def __init__(self, matrices: Weights, bias: Tensor | None, in_shape: Shape) -> None:
+        out_shape = (*in_shape[: -len(matrices)], *map(len, matrices))
+        terms = math.prod(max(matrix.shape) for matrix in matrices)
+        super().__init__(in_shape, out_shape, matrices, bias, terms)
 
     def act(self, points: Tensor, weights: Weights) -> Tensor:
-        for axis, matrix in enumerate(weights, start=2):
+        for axis, matrix in enumerate(weights, start=-len(weights)):
             points = torch.movedim(torch.movedim(points, axis, -1) @ matrix.T, -1, axis)
         return points
 
     def transposed(self, rows: Tensor, weights: Weights) -> Tensor:
         return self.act(rows, tuple(matrix.T for matrix in weights))
-
-    @property
-    def terms(self) -> int:
-        return math.prod(max(matrix.shape) for matrix in self.weights)
 
     def check(self, claim: Claim) -> float:
         """‖I ⊗ P₁ ⊗ P₂‖ = ‖P₁‖‖P₂‖, each of them claimed."""
@@ -373,7 +314,11 @@ class AxisProduct(Affine):
 
 
 class Convolution(Affine):
-    """A convolution with zero padding; stride, dilation and groups as in torch, in 1 to 3 dimensions."""
+    """A convolution with zero padding; stride, dilation and groups as in torch, in 1 to 3 dimensions.
+
+    Attributes:
+        padded: size of the input along each axis, both paddings included.
+    """
 
     def __init__(
         self,
@@ -386,66 +331,51 @@ class Convolution(Affine):
         dilation: Shape,
         groups: int,
     ) -> None:
-        self.axes = weight.dim() - 2
+        self.axes, kernel = weight.dim() - 2, weight.shape[2:]
         self.stride, self.padding, self.dilation, self.groups = stride, padding, dilation, groups
         self.padded = tuple(n + sum(pad) for n, pad in zip(in_shape[1:], padding, strict=True))
-        sizes = (
-            (self.padded[i] - dilation[i] * (weight.shape[2 + i] - 1) - 1) // stride[i] + 1
-            for i in range(self.axes)
-        )
-        # torch pads the last axis first.
-        self._pads = [amount for pair in reversed(padding) for amount in pair]
-        super().__init__(in_shape, (weight.shape[0], *sizes), (weight,), bias)
+        room = [self.padded[i] - dilation[i] * (kernel[i] - 1) - 1 for i in range(self.axes)]
+        sizes = (room[i] // stride[i] + 1 for i in range(self.axes))
+        # Positions at the end of the padded input that no window reaches.
+        self._cut_off = [room[i] % stride[i] for i in range(self.axes)]
+        terms = int(weight[0].numel()) + int(weight[:, 0].numel())
+        super().__init__(in_shape, (weight.shape[0], *sizes), (weight,), bias, terms)
 
     def act(self, points: Tensor, weights: Weights) -> Tensor:
         convolve: Any = (torch.conv1d, torch.conv2d, torch.conv3d)[self.axes - 1]
-        padded = torch.constant_pad_nd(points, self._pads)
+        # torch pads the last axis first.
+        padded = torch.constant_pad_nd(points, [amount for pair in reversed(self.padding) for amount in pair])
         image: Tensor = convolve(padded, weights[0], None, self.stride, 0, self.dilation, self.groups)
         return image
 
     def transposed(self, rows: Tensor, weights: Weights) -> Tensor:
         pull: Any = (torch.conv_transpose1d, torch.conv_transpose2d, torch.conv_transpose3d)[self.axes - 1]
-        whole: Tensor = pull(
-            rows, weights[0], None, self.stride, 0, self._cut_off, self.groups, self.dilation
-        )
-        inside = tuple(
-            slice(pad[0], pad[0] + n) for n, pad in zip(self.in_shape[1:], self.padding, strict=True)
-        )
-        return whole[(slice(None), slice(None), *inside)]
+        options = (self.stride, 0, self._cut_off, self.groups, self.dilation)
+        whole: Tensor = pull(rows, weights[0], None, *options)
+        starts = (slice(pad[0], pad[0] + n) for n, pad in zip(self.in_shape[1:], self.padding, strict=True))
+        return whole[(slice(None), slice(None), *starts)]
 
-    def with_weight(self, weight: Tensor) -> Convolution:
-        """The same windows with other weights, and no bias."""
+    def with_weight(self, weight: Tensor, bias: Tensor | None = None) -> Convolution:
+        """The same windows with other weights."""
         options: Any = {"stride": self.stride, "padding": self.padding, "dilation": self.dilation}
-        return Convolution(weight, None, self.in_shape, groups=self.groups, **options)
-
-    @property
-    def _cut_off(self) -> Shape:
-        """Positions at the end of the padded input that no window reaches."""
-        return tuple(
-            (self.padded[i] - self.dilation[i] * (self.weights[0].shape[2 + i] - 1) - 1) % self.stride[i]
-            for i in range(self.axes)
-        )
+        return Convolution(weight, bias, self.in_shape, groups=self.groups, **options)
 
     def check(self, claim: Claim) -> float:
         """The norm of the circular convolution on the torus of the padded input, block by block."""
         if self.written:
             return super().check(claim)
-        blocks, error = circulant_blocks(
-            self.weights[0], self.padded, self.stride, self.dilation, self.groups
-        )
+        options = (self.padded, self.stride, self.dilation, self.groups)
+        blocks, error = circulant_blocks(self.weights[0], *options)
         few = max(1, _AT_ONCE // blocks[0].numel())
         return max(checked_norm(part, claim[0], error) for part in blocks.split(few))
-
-    @property
-    def terms(self) -> int:
-        return int(self.weights[0][0].numel()) + int(self.weights[0][:, 0].numel())
 
 
 class Transposed(Affine):
     """The transpose of another operator, with a bias of its own: a transposed convolution."""
 
     def __init__(self, original: Affine, bias: Tensor | None) -> None:
-        super().__init__(original.out_shape, original.in_shape, original.weights, bias)
+        shapes = original.out_shape, original.in_shape
+        super().__init__(*shapes, original.weights, bias, original.terms)
         self.original = original
 
     def act(self, points: Tensor, weights: Weights) -> Tensor:
@@ -458,10 +388,6 @@ class Transposed(Affine):
     def composed_norm(self) -> float:
         return self.original.norm
 
-    @property
-    def terms(self) -> int:
-        return self.original.terms
-
 
 class Product(Affine):
     """Operators one after another, which no single matrix or convolution stands for.
@@ -472,25 +398,29 @@ class Product(Affine):
 
     def __init__(self, parts: tuple[Affine, ...]) -> None:
         weights = tuple(weight for part in parts for weight in part.weights)
-        super().__init__(parts[0].in_shape, parts[-1].out_shape, weights, None)
+        terms = sum(part.terms + part.folds + 8 for part in parts)
+        super().__init__(parts[0].in_shape, parts[-1].out_shape, weights, None, terms)
         self.parts = parts
         bias = size = torch.zeros(1, *self.in_shape, dtype=torch.float64)
         for part in parts:
             bias, size = part.apply(bias), part.sizes(size)
         self.bias, self.bias_size = bias[0], size[0]
 
+    def _with(self, weights: Weights) -> list[tuple[Affine, Weights]]:
+        """Each part, and its share of the weights."""
+        ends = accumulate(len(part.weights) for part in self.parts)
+        return [
+            (part, weights[end - len(part.weights) : end]) for part, end in zip(self.parts, ends, strict=True)
+        ]
+
     def act(self, points: Tensor, weights: Weights) -> Tensor:
-        start = 0
-        for part in self.parts:
-            points = part.act(points, weights[start : start + len(part.weights)])
-            start += len(part.weights)
+        for part, own in self._with(weights):
+            points = part.act(points, own)
         return points
 
     def transposed(self, rows: Tensor, weights: Weights) -> Tensor:
-        end = len(weights)
-        for part in reversed(self.parts):
-            rows = part.transposed(rows, weights[end - len(part.weights) : end])
-            end -= len(part.weights)
+        for part, own in reversed(self._with(weights)):
+            rows = part.transposed(rows, own)
         return rows
 
     @cached_property
@@ -502,20 +432,20 @@ class Product(Affine):
     @cached_property
     def row_norms(self) -> Tensor:
         if self.written:
-            matrix, error = self.product
-            sizes: Tensor = torch.linalg.vector_norm(matrix, dim=1)
-            return (sizes * (1 + self.rounding) + error).reshape(self.out_shape)
+            return self._written_norms(1).reshape(self.out_shape)
         return _prefix_norms([(part.row_norms, part.norm, part.absolute) for part in self.parts])
 
     @cached_property
     def column_norms(self) -> Tensor:
         if self.written:
-            matrix, error = self.product
-            sizes: Tensor = torch.linalg.vector_norm(matrix, dim=0)
-            return (sizes * (1 + self.rounding) + error).reshape(self.in_shape)
-        return _prefix_norms(
-            [(part.column_norms, part.norm, part.absolute_transpose) for part in reversed(self.parts)]
-        )
+            return self._written_norms(0).reshape(self.in_shape)
+        parts = reversed(self.parts)
+        return _prefix_norms([(part.column_norms, part.norm, part.absolute_transpose) for part in parts])
+
+    def _written_norms(self, axis: int) -> Tensor:
+        matrix, error = self.product
+        sizes: Tensor = torch.linalg.vector_norm(matrix, dim=axis)
+        return sizes * (1 + self.rounding) + error
 
     @property
     def composed_norm(self) -> float:
@@ -524,10 +454,6 @@ class Product(Affine):
     def check(self, claim: Claim) -> float:
         matrix, error = self.product
         return checked_norm(matrix.unsqueeze(0), claim[0], error)
-
-    @property
-    def terms(self) -> int:
-        return sum(part.terms + part.folds + 8 for part in self.parts)
 
     def amplify(self, size: float) -> float:
         for part in self.parts:

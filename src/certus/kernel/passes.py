@@ -1,17 +1,20 @@
 """Quantities that the passes over a network carry from node to node.
 
 Forwards a ``ForwardBound``, how fast each unit can move; backwards a ``GradientBound``, the gradients of some
-functions of a node; and ``Totals``, what a backward pass accumulates. Axis 0 counts samples; it has one entry
-for bounds that hold everywhere.
+functions of a node, called rows; and ``Totals``, what a backward pass accumulates. Axis 0 counts samples; it
+has one entry for bounds that hold everywhere.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
+
+Range = tuple[Tensor, Tensor]
+"""Lower and upper ends, entry by entry."""
 
 
 class Refused(Exception):
@@ -29,7 +32,6 @@ class ForwardBound:
 
     Attributes:
         lipschitz, curvature: (batch,); unit: (batch, *shape).
-        center, error: (batch, *shape) values at the samples and their rounding; None for all of space.
         identity: whether A is the identity in L2, as it is at the input.
         matrix: A itself, where it is one explicit matrix.
     """
@@ -37,8 +39,6 @@ class ForwardBound:
     lipschitz: Tensor
     unit: Tensor
     curvature: Tensor
-    center: Tensor | None = None
-    error: Tensor | None = None
     identity: bool = False
     matrix: Tensor | None = None
 
@@ -63,6 +63,10 @@ class GradientBound:
     def largest(self) -> Tensor:
         """(batch, rows, *shape) largest absolute value of each entry."""
         return torch.maximum(self.low.abs(), self.high.abs())
+
+    def tightened(self) -> GradientBound:
+        """The same, with a norm of at most that of the largest entries."""
+        return replace(self, norm=torch.minimum(self.norm, norm(self.largest, 2)))
 
 
 @dataclass(eq=False)
@@ -89,24 +93,14 @@ class Totals:
         for side, total in enumerate((self.convex, self.concave)[: self.sides]):
             total[node] = total[node] + curvature(side) if node in total else curvature(side)
 
+    def sums(self) -> tuple[Tensor, Tensor]:
+        """(batch, rows) curvature of m and of −m: all nodes together."""
+        nothing = torch.zeros_like(self.lipschitz)
+        return sum(self.convex.values(), nothing), sum(self.concave.values(), nothing)
+
     def inside(self) -> Totals:
         """The totals of a branch, with a gain of its own; its curvatures count here."""
         return Totals(self.lipschitz, torch.ones_like(self.gain), self.convex, self.concave, self.sides)
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where a primitive stands in a backward pass.
-
-    Attributes:
-        node: its number in the graph.
-        branch: whether it is in a branch, which is no cut of the network.
-        last: whether only M is still needed, at the input of the network.
-    """
-
-    node: int
-    branch: bool = False
-    last: bool = False
 
 
 def times(left: Tensor, right: Tensor) -> Tensor:

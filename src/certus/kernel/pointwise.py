@@ -16,26 +16,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from certus.kernel.curvature import Joint, Range, Site, exact_curvature, max_rule, sum_rule
-from certus.kernel.passes import (
-    ForwardBound,
-    GradientBound,
-    Place,
-    Refused,
-    Totals,
-    norm,
-    per_sample,
-    times,
-)
-from certus.kernel.primitive import Memory, Primitive, Rounded, Shape
-from certus.kernel.rounding import HUNDREDS, SOME, TINY, slack, up
+from certus.kernel.curvature import Joint, Site, exact_curvature, max_rule, sum_rule
+from certus.kernel.passes import ForwardBound, GradientBound, Range, Refused, Totals, norm, times
+from certus.kernel.primitive import Memory, Place, Primitive, Rounded, Shape
+from certus.kernel.rounding import HUNDREDS, TINY, slack, up
 
 Function = Callable[[Tensor], Tensor]
 
@@ -50,7 +40,7 @@ class Scalar:
 
     Attributes:
         name, settings: by which ``scalar`` builds it; a user's own function has a name that is not listed.
-        slope_peaks, curvature_peaks: where σ' and σ'' have their local extrema.
+        slope_peaks, curvature_peaks: where σ' and σ'' have their local extrema, beside the kinks.
         slope_limits: σ' at −∞ and ∞; σ'' vanishes there.
         kinks: where σ' jumps; empty for a smooth function.
         joint: the relation between σ'' and σ'.
@@ -70,51 +60,25 @@ class Scalar:
     settings: tuple[float, ...] = ()
 
 
-class Extremes(NamedTuple):
-    """The ranges of σ' and σ'' over the whole line and all units."""
-
-    least_slope: float
-    most_slope: float
-    least_curvature: float
-    most_curvature: float
-
-    @property
-    def steepest(self) -> float:
-        """sup |σ'|."""
-        return max(-self.least_slope, self.most_slope)
-
-    @property
-    def sharpest(self) -> float:
-        """sup |σ''|."""
-        return max(-self.least_curvature, self.most_curvature)
-
-
-@dataclass(frozen=True, eq=False)
 class Pointwise(Primitive):
     """An activation of units of one shape; ``sharpness`` is b."""
 
-    scalar: Scalar
-    in_shape: Shape
-    sharpness: float | Tensor = 1.0
-    out_shape: Shape = field(init=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "out_shape", self.in_shape)
-        values = torch.as_tensor(self.sharpness, dtype=torch.float64)
+    def __init__(self, scalar: Scalar, shape: Shape, sharpness: float | Tensor = 1.0) -> None:
+        self.scalar, self.sharpness = scalar, sharpness
+        self.in_shape = self.out_shape = shape
+        values = torch.as_tensor(sharpness, dtype=torch.float64)
         if not bool((torch.isfinite(values) & (values > 0)).all()):
-            raise Refused(f"a sharpness must be positive and finite; got {self.sharpness}")
-
-    @property
-    def smooth(self) -> bool:
-        return not self.scalar.kinks
+            raise Refused(f"a sharpness must be positive and finite; got {sharpness}")
 
     def apply(self, points: Tensor) -> Tensor:
         return self.scalar.value(points * self.sharpness) / self.sharpness
 
     def slope_range(self, low: Tensor, high: Tensor) -> Range:
         """The range of σ_b' on [low, high], elementwise; the ends may be infinite."""
+        base = self.scalar
+        beside = (kink + side * max(TINY, abs(kink) * 2.0**-52) for kink in base.kinks for side in (-1, 0, 1))
         low, high = low * self.sharpness, high * self.sharpness
-        return _range(self.scalar.slope, self.scalar.slope_peaks, self.scalar.slope_limits, low, high)
+        return _range(base.slope, (*base.slope_peaks, *beside), base.slope_limits, low, high)
 
     def curvature_range(self, low: Tensor, high: Tensor) -> Range:
         """The range of σ_b'' on [low, high]; infinite where a kink lies inside."""
@@ -127,98 +91,85 @@ class Pointwise(Primitive):
         return least * self.sharpness, most * self.sharpness
 
     @cached_property
-    def extremes(self) -> Extremes:
+    def extremes(self) -> tuple[float, float, float, float]:
+        """The least and the largest σ', then σ'', over the whole line and all units."""
         line = torch.tensor([-math.inf], dtype=torch.float64), torch.tensor([math.inf], dtype=torch.float64)
         slopes, curvatures = self.slope_range(*line), self.curvature_range(*line)
-        return Extremes(
-            *(float(slopes[0].min()), float(slopes[1].max())),
-            *(float(curvatures[0].min()), float(curvatures[1].max())),
-        )
+        ends = slopes[0].min(), slopes[1].max(), curvatures[0].min(), curvatures[1].max()
+        least, most, flattest, sharpest = map(float, ends)
+        return least, most, flattest, sharpest
 
-    def forward(
-        self, before: ForwardBound, radius: Tensor | None, values: Primitive
-    ) -> tuple[ForwardBound, Memory]:
+    def rounded(self, value: Tensor, error: Tensor) -> Rounded:
+        """e ← sup|σ'|·e, and the rounding of the layer: relative to z and 1/b as well, since σ(bz)/b may
+        cancel down from either; and j/b."""
+        outputs, sharpness = self.apply(value), torch.as_tensor(self.sharpness, dtype=torch.float64)
+        own = slack(8) * (outputs.abs() + value.abs() + 1 / sharpness) + up(self.scalar.jump / sharpness)
+        return Rounded(outputs, _largest(*self.slope_range(value - error, value + error)) * error + own)
+
+    def forward(self, before: ForwardBound, within: Range | None) -> tuple[ForwardBound, Memory]:
         """The chain rule: σ' multiplies, and σ'' adds σ''·(Aδ)² to the second derivative."""
-        site = self._site(before, radius)
-        steep = site.steepest
-        unit = before.unit * steep
-        lipschitz = torch.minimum(before.lipschitz * steep.flatten(1).amax(1), norm(unit))
-        sharp = torch.maximum(site.curvature[0].abs(), site.curvature[1].abs()).flatten(1).amax(1)
-        curvature = times(sharp, before.lipschitz**2) + times(steep.flatten(1).amax(1), before.curvature)
-        center = error = None
-        if before.center is not None and before.error is not None:
-            center = self.apply(before.center)
-            error = before.error * steep + self._inexact(before.center, center)
-        return ForwardBound(lipschitz, unit, curvature, center, error), site
-
-    def _site(self, before: ForwardBound, radius: Tensor | None) -> Site:
-        """On a ball units stay within unit·radius of their value at the sample."""
-        if before.center is None or before.error is None or radius is None:
-            ends = (torch.full_like(before.unit, -math.inf), torch.full_like(before.unit, math.inf))
-        else:
-            room = up(before.unit * per_sample(radius, before.unit), SOME) + before.error
-            ends = (before.center - room, before.center + room)
+        anywhere = torch.full_like(before.unit, math.inf)
+        low, high = (-anywhere, anywhere) if within is None else within
         fits = before.matrix is not None and len(before.matrix) == before.unit[0].numel()
-        return Site(
-            *(before.lipschitz, before.unit, self.slope_range(*ends), self.curvature_range(*ends)),
-            *(self.scalar.joint, self.sharpness, before.matrix if fits else None),
+        site = Site(
+            *(before.lipschitz, before.unit, before.matrix if fits else None),
+            *(self.slope_range(low, high), self.curvature_range(low, high)),
+            *(self.scalar.joint, self.sharpness),
         )
-
-    def _inexact(self, inputs: Tensor, outputs: Tensor) -> Tensor:
-        """The most by which the layer's own outputs differ from the computed σ_b: rounding is relative to z
-        and 1/b as well, since σ(bz)/b may cancel down from either; and j/b."""
-        sharpness = torch.as_tensor(self.sharpness, dtype=torch.float64)
-        return slack(8) * (outputs.abs() + inputs.abs() + 1 / sharpness) + up(self.scalar.jump / sharpness)
+        unit, steepest = before.unit * site.steepest, site.steepest.flatten(1).amax(1)
+        sharpest = _largest(*site.curvature).flatten(1).amax(1)
+        lipschitz = torch.minimum(before.lipschitz * steepest, norm(unit))
+        curvature = times(sharpest, before.lipschitz**2) + times(steepest, before.curvature)
+        return ForwardBound(lipschitz, unit, curvature), site
 
     def backward(self, rows: GradientBound, memory: Memory, totals: Totals, place: Place) -> GradientBound:
         """σ' multiplies the gradient; the sum rule adds to the totals, the max rule updates M."""
         site: Site = memory
-        low, high = rows.low, rows.high
-        corners = [times(v, c.unsqueeze(1)) for v in (low, high) for c in site.curvature]
-        most = _largest(corners)
+        corners = [times(v, c.unsqueeze(1)) for v in (rows.low, rows.high) for c in site.curvature]
+        convex = _most(corners).clamp_min(0)  # (vσ'')⁺
         totals.add(
             place.node,
-            lambda side: sum_rule(site, _largest([-corner for corner in corners]) if side else most),
+            lambda side: sum_rule(site, (-_least(corners)).clamp_min(0) if side else convex),
         )
-        slopes = [v * s.unsqueeze(1) for v in (low, high) for s in site.slope]
-        low = torch.minimum(torch.minimum(slopes[0], slopes[1]), torch.minimum(slopes[2], slopes[3]))
-        high = torch.maximum(torch.maximum(slopes[0], slopes[1]), torch.maximum(slopes[2], slopes[3]))
+        corners = [v * s.unsqueeze(1) for v in (rows.low, rows.high) for s in site.slope]
         steepest = site.steepest.flatten(1).amax(1)
         curvature: Tensor | None = None
         if rows.curvature is not None:
-            units = max_rule(site, rows, most)
+            units = max_rule(site, rows, convex)
             curvature = units.flatten(2).amax(2)
             totals.input_curvature = None if place.branch else exact_curvature(site, units)
-        bound = GradientBound(low, high, rows.norm * steepest.unsqueeze(1), curvature)
-        largest = bound.largest
-        bound = replace(bound, norm=torch.minimum(bound.norm, norm(largest, 2)))
+        length = rows.norm * steepest.unsqueeze(1)
+        bound = GradientBound(_least(corners), _most(corners), length, curvature).tightened()
         totals.gain = totals.gain * steepest
         if not place.branch:
             cut = bound.norm * site.lipschitz.unsqueeze(1)
-            single = (largest * site.unit.unsqueeze(1)).flatten(2).sum(2)
+            single = (bound.largest * site.unit.unsqueeze(1)).flatten(2).sum(2)
             totals.lipschitz = torch.minimum(totals.lipschitz, torch.minimum(cut, single))
         return bound
 
-    def rounded(self, value: Tensor, error: Tensor) -> Rounded:
-        outputs = self.apply(value)
-        off = self.extremes.steepest * error + self._inexact(value, outputs)
-        return Rounded(outputs, off, (value, error))
-
-    def backward_error(self, size: Tensor, error: Tensor, memory: Memory) -> tuple[Tensor, Tensor]:
-        value, off = memory
-        low, high = self.slope_range(value - off, value + off)
-        unsure = high - low + slack(8) * (1 + (value * self.sharpness).abs())
-        steep = torch.maximum(low.abs(), high.abs()).flatten(1).amax(1)
-        error = steep * error + (size + error) * unsure.flatten(1).amax(1)
-        return steep * size, error
+    def backward_error(self, size: Tensor, error: Tensor, at: Rounded) -> tuple[Tensor, Tensor]:
+        """The slope may be any on the interval around a computed input."""
+        low, high = self.slope_range(at.value - at.error, at.value + at.error)
+        unsure = high - low + slack(8) * (1 + (at.value * self.sharpness).abs())
+        steepest = _largest(low, high).flatten(1).amax(1)
+        return steepest * size, steepest * error + (size + error) * unsure.flatten(1).amax(1)
 
     def amplify(self, size: float) -> float:
-        return size * max(1.0, self.extremes.steepest)
+        least, most, *_ = self.extremes
+        return size * max(1.0, -least, most)
 
 
-def _largest(parts: list[Tensor]) -> Tensor:
-    """The largest of four and of 0."""
-    return torch.maximum(torch.maximum(parts[0], parts[1]), torch.maximum(parts[2], parts[3])).clamp_min(0)
+def _least(parts: list[Tensor]) -> Tensor:
+    return torch.minimum(torch.minimum(parts[0], parts[1]), torch.minimum(parts[2], parts[3]))
+
+
+def _most(parts: list[Tensor]) -> Tensor:
+    return torch.maximum(torch.maximum(parts[0], parts[1]), torch.maximum(parts[2], parts[3]))
+
+
+def _largest(low: Tensor, high: Tensor) -> Tensor:
+    """The largest absolute value in a range."""
+    return torch.maximum(low.abs(), high.abs())
 
 
 def _contains(low: Tensor, high: Tensor, point: float) -> Tensor:
@@ -228,6 +179,7 @@ def _contains(low: Tensor, high: Tensor, point: float) -> Tensor:
 def _range(
     function: Function, peaks: tuple[float, ...], limits: tuple[float, float], low: Tensor, high: Tensor
 ) -> Range:
+    """The range of a function on [low, high] from its values at both ends and at the peaks between them."""
     at_low, at_high = (
         torch.where(z == -math.inf, limits[0], torch.where(z == math.inf, limits[1], function(z)))
         for z in (low, high)
@@ -245,15 +197,6 @@ def _range(
 # everywhere, and the bounds hold.
 
 
-def _near(function: Function) -> Function:
-    """The function at arguments clamped to where it has not yet become its limit."""
-    return lambda z: function(z.clamp(-_FAR, _FAR))
-
-
-def _normal(z: Tensor) -> Tensor:
-    return torch.exp(-(z**2) / 2) / math.sqrt(2 * math.pi)
-
-
 def _bump(z: Tensor) -> Tensor:
     """s(1 − s) for the logistic s, without cancellation."""
     return torch.sigmoid(z) * torch.sigmoid(-z)
@@ -263,107 +206,97 @@ def _softplus(z: Tensor) -> Tensor:
     return torch.logaddexp(z, torch.zeros_like(z))
 
 
-def _exponential(z: Tensor, alpha: float) -> Tensor:
-    """z above 0, α(eᶻ − 1) below."""
-    return torch.where(z > 0, z, alpha * torch.expm1(z.clamp_max(0)))
+def _root(z: Tensor) -> Tensor:
+    return torch.hypot(z, torch.ones_like(z))
 
 
-def _gelu_parts(z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """tanh u, u' and u'' for the argument u of the tanh form of GELU."""
+def _both(peak: float, *middle: float) -> tuple[float, ...]:
+    return (-peak, *middle, peak)
+
+
+def _gated(
+    name: str,
+    value: Function,
+    gate: Callable[[Tensor], tuple[Tensor, Tensor, Tensor]],
+    slope_peaks: tuple[float, ...],
+    curvature_peaks: tuple[float, ...],
+) -> Scalar:
+    """z·g(z) with derivatives from g, g' and g''."""
+
+    def slope(z: Tensor) -> Tensor:
+        z = z.clamp(-_FAR, _FAR)
+        own, first, _ = gate(z)
+        return own + z * first
+
+    def curvature(z: Tensor) -> Tensor:
+        z = z.clamp(-_FAR, _FAR)
+        _, first, second = gate(z)
+        return 2 * first + z * second
+
+    return Scalar(name, value, slope, curvature, slope_peaks, curvature_peaks)
+
+
+def _gelu(z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The normal distribution function."""
+    density = torch.exp(-(z**2) / 2) / math.sqrt(2 * math.pi)
+    return torch.special.ndtr(z), density, -z * density
+
+
+def _gelu_tanh(z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """(1 + tanh u)/2 for a cubic u."""
     scale = math.sqrt(2 / math.pi)
-    inner = scale * (z + 0.044715 * z**3)
-    return torch.tanh(inner), scale * (1 + 3 * 0.044715 * z**2), scale * 6 * 0.044715 * z
+    first, second = scale * (1 + 3 * 0.044715 * z**2), scale * 6 * 0.044715 * z
+    t = torch.tanh(scale * (z + 0.044715 * z**3))
+    return (1 + t) / 2, (1 - t**2) * first / 2, (1 - t**2) * (second - 2 * t * first**2) / 2
 
 
-def _gelu_tanh_slope(z: Tensor) -> Tensor:
-    t, first, _ = _gelu_parts(z)
-    return (1 + t) / 2 + z / 2 * (1 - t**2) * first
+def _silu(z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    return torch.sigmoid(z), _bump(z), _bump(z) * torch.tanh(-z / 2)
 
 
-def _gelu_tanh_curvature(z: Tensor) -> Tensor:
-    t, first, second = _gelu_parts(z)
-    return (1 - t**2) * (first + z / 2 * (second - 2 * t * first**2))
-
-
-def _mish_slope(z: Tensor) -> Tensor:
-    t = torch.tanh(_softplus(z))
-    return t + z * (1 - t**2) * torch.sigmoid(z)
-
-
-def _mish_curvature(z: Tensor) -> Tensor:
+def _mish(z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """tanh of softplus."""
     t, s = torch.tanh(_softplus(z)), torch.sigmoid(z)
     first = (1 - t**2) * s
-    return 2 * first + z * (first * (1 - s) - 2 * t * s * first)
+    return t, first, first * (1 - s - 2 * t * s)
 
 
+_SIGMOID_PEAK, _TANH_PEAK = math.log(2 + math.sqrt(3)), math.atanh(1 / math.sqrt(3))
 _SMOOTH = (
     Scalar(
         *("sigmoid", torch.sigmoid, _bump, lambda z: _bump(z) * torch.tanh(-z / 2)),
-        slope_peaks=(0.0,),
-        curvature_peaks=(-math.log(2 + math.sqrt(3)), math.log(2 + math.sqrt(3))),
-        slope_limits=(0.0, 0.0),
+        *((0.0,), _both(_SIGMOID_PEAK), (0.0, 0.0)),
     ),
     Scalar(
         *("tanh", torch.tanh, lambda z: 4 * _bump(2 * z), lambda z: -8 * torch.tanh(z) * _bump(2 * z)),
-        slope_peaks=(0.0,),
-        curvature_peaks=(-math.atanh(1 / math.sqrt(3)), math.atanh(1 / math.sqrt(3))),
-        slope_limits=(0.0, 0.0),
+        *((0.0,), _both(_TANH_PEAK), (0.0, 0.0)),
     ),
-    Scalar(*("softplus", _softplus, torch.sigmoid, _bump), curvature_peaks=(0.0,), joint=Joint.LOGISTIC),
+    Scalar("softplus", _softplus, torch.sigmoid, _bump, (), (0.0,), joint=Joint.LOGISTIC),
     # The jump of σ'' at 0 is met by its values just left of 0 and right of it.
     Scalar(
-        "elu",
-        torch.celu,
-        lambda z: torch.exp(z.clamp_max(0)),
-        lambda z: torch.exp(z.clamp_max(0)) * (z < 0),
-        curvature_peaks=(-TINY, 0.0),
+        *("elu", torch.celu, lambda z: torch.exp(z.clamp_max(0))),
+        *(lambda z: torch.exp(z.clamp_max(0)) * (z < 0), (), (-TINY, 0.0)),
+    ),
+    _gated("gelu", lambda z: z * torch.special.ndtr(z), _gelu, _both(math.sqrt(2)), _both(2.0, 0.0)),
+    _gated(
+        *("gelu_tanh", lambda z: z * _gelu_tanh(z)[0], _gelu_tanh),
+        *(_both(1.4185040087908284), _both(2.0134807246242579, 0.0)),
+    ),
+    _gated(
+        *("silu", lambda z: z * torch.sigmoid(z), _silu),
+        *(_both(2.3993572805154677), _both(3.4358409935351107, 0.0)),
+    ),
+    _gated(
+        *("mish", lambda z: z * torch.tanh(_softplus(z)), _mish, (-2.2563763963607931, 1.4905711794854285)),
+        (-3.2673378465204046, -0.087934431314914211, 2.1148425630208771),
     ),
     Scalar(
-        "gelu",
-        lambda z: z * torch.special.ndtr(z),
-        _near(lambda z: torch.special.ndtr(z) + z * _normal(z)),
-        _near(lambda z: _normal(z) * (2 - z**2)),
-        slope_peaks=(-math.sqrt(2), math.sqrt(2)),
-        curvature_peaks=(-2.0, 0.0, 2.0),
+        *("log_cosh", lambda z: z.abs() + torch.log1p(torch.exp(-2 * z.abs())) - math.log(2), torch.tanh),
+        *(lambda z: 4 * _bump(2 * z), (), (0.0,), (-1.0, 1.0), (), Joint.ARC),
     ),
     Scalar(
-        "gelu_tanh",
-        lambda z: z / 2 * (1 + _gelu_parts(z)[0]),
-        _near(_gelu_tanh_slope),
-        _near(_gelu_tanh_curvature),
-        slope_peaks=(-1.4185040087908284, 1.4185040087908284),
-        curvature_peaks=(-2.0134807246242579, 0.0, 2.0134807246242579),
-    ),
-    Scalar(
-        "silu",
-        lambda z: z * torch.sigmoid(z),
-        _near(lambda z: torch.sigmoid(z) + z * _bump(z)),
-        _near(lambda z: _bump(z) * (2 + z * torch.tanh(-z / 2))),
-        slope_peaks=(-2.3993572805154677, 2.3993572805154677),
-        curvature_peaks=(-3.4358409935351107, 0.0, 3.4358409935351107),
-    ),
-    Scalar(
-        *("mish", lambda z: z * torch.tanh(_softplus(z)), _near(_mish_slope), _near(_mish_curvature)),
-        slope_peaks=(-2.2563763963607931, 1.4905711794854285),
-        curvature_peaks=(-3.2673378465204046, -0.087934431314914211, 2.1148425630208771),
-    ),
-    Scalar(
-        "log_cosh",
-        lambda z: z.abs() + torch.log1p(torch.exp(-2 * z.abs())) - math.log(2),
-        torch.tanh,
-        lambda z: 4 * _bump(2 * z),
-        curvature_peaks=(0.0,),
-        slope_limits=(-1.0, 1.0),
-        joint=Joint.ARC,
-    ),
-    Scalar(
-        "smooth_abs",
-        lambda z: torch.hypot(z, torch.ones_like(z)) - 1,
-        lambda z: z / torch.hypot(z, torch.ones_like(z)),
-        lambda z: torch.hypot(z, torch.ones_like(z)) ** -3,
-        curvature_peaks=(0.0,),
-        slope_limits=(-1.0, 1.0),
-        joint=Joint.ARC,
+        *("smooth_abs", lambda z: _root(z) - 1, lambda z: z / _root(z), lambda z: _root(z) ** -3),
+        *((), (0.0,), (-1.0, 1.0), (), Joint.ARC),
     ),
 )
 
@@ -375,7 +308,6 @@ def _piecewise_linear(left: float, right: float) -> Scalar:
         torch.relu if (left, right) == (0, 1) else lambda z: torch.where(z >= 0, right * z, left * z),
         lambda z: left + (right - left) * (z >= 0).to(z),
         torch.zeros_like,
-        slope_peaks=(-TINY, 0.0),
         slope_limits=(left, right),
         kinks=(0.0,),
     )
@@ -383,20 +315,15 @@ def _piecewise_linear(left: float, right: float) -> Scalar:
 
 def _clamp(low: float, high: float) -> Scalar:
     """Slope 1 on [low, high] and 0 outside; one of the ends may be infinite."""
-    ends = [end for end in (low, high) if math.isfinite(end)]
     if not low < high:
         raise Refused(f"limits {low} and {high} leave nothing between them")
+    ends = [end for end in (low, high) if math.isfinite(end)]
     return Scalar(
         "clamp",
         lambda z: z.clamp(low, high),
         lambda z: ((z >= low) & (z <= high)).to(z),
         torch.zeros_like,
-        slope_peaks=tuple(
-            peak
-            for end in ends
-            for peak in (math.nextafter(end, -math.inf), end, math.nextafter(end, math.inf))
-        ),
-        slope_limits=(0.0 if math.isfinite(low) else 1.0, 0.0 if math.isfinite(high) else 1.0),
+        slope_limits=(float(math.isinf(low)), float(math.isinf(high))),
         kinks=tuple(ends),
     )
 
@@ -405,10 +332,9 @@ def _kinked_elu(alpha: float, scale: float) -> Scalar:
     """scale·z above 0, scale·α(eᶻ − 1) below: ELU with α ≠ 1, and SELU."""
     return Scalar(
         "kinked_elu",
-        lambda z: scale * _exponential(z, alpha),
+        lambda z: scale * torch.where(z > 0, z, alpha * torch.expm1(z.clamp_max(0))),
         lambda z: scale * torch.where(z < 0, alpha * torch.exp(z.clamp_max(0)), 1.0),
         lambda z: scale * alpha * torch.exp(z.clamp_max(0)) * (z < 0),
-        slope_peaks=(-TINY, 0.0),
         slope_limits=(0.0, scale),
         kinks=(0.0,),
     )

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from torch import nn
 
+from certus.bounds.layer_rules import is_smooth
 from certus.bounds.network import read_network
 from certus.bounds.validation import smoothing_hint
 from certus.errors import CertusError, UnreadableModelError
@@ -44,7 +45,7 @@ def prospects(model: nn.Module, shape: Shape) -> str:
         return "This model can be certified: it is affine, and its bounds are tight."
     curvature, slope, verdict = RATIOS[max(each for each in RATIOS if each <= depth)]
     more = "over " if depth > 4 else "about "
-    kinked = next((node for node in graph.nodes if node.primitive and not node.primitive.smooth), None)
+    kinked = next((node for node in graph.nodes if node.primitive and not is_smooth(node.primitive)), None)
     words = f"{more}{slope:g} times the attained slope at depth {depth} ({verdict})"
     if kinked is not None:
         return (
