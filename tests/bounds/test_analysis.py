@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from certus.bounds.analysis import Analysis
+from certus.bounds.layer_summary import curvature_parts
 from certus.costs import SquaredSup, WeightedL2
 from certus.kernel.max_pool import MaxPool
 from certus.losses import CrossEntropy
@@ -49,7 +50,8 @@ def test_the_slope_between_any_two_classes(scale: float) -> None:
             assert isinstance(first, nn.Linear)
             first.bias.zero_()  # so that the units are steepest at the point
         smoothness = Analysis(model).smoothness
-        end, trace = smoothness.body.forward(smoothness.start(point), torch.zeros(1, dtype=torch.float64))
+        _, _, at = smoothness.graph.rounded(point)
+        end, trace = smoothness.body.forward(smoothness.start(), at, torch.zeros(1, dtype=torch.float64))
         found = smoothness._own_margins(end, trace, torch.tensor([0]))
         jacobian = torch.autograd.functional.jacobian(model, point)[0, :, 0]
         truth = max(float((a - b).norm()) for a, b in product(jacobian, jacobian))
@@ -62,8 +64,9 @@ def test_the_parts_of_the_curvature_are_all_of_it() -> None:
         torch.manual_seed(seed)
         layers = (nn.Linear(3, 4), nn.Softplus(), nn.Linear(4, 4), nn.Softplus(), nn.Linear(4, 3))
         found = Analysis(nn.Sequential(*layers).double()).everywhere
-        total = sum(float(part[0]) for part in found.parts.values())
-        assert len(found.parts) == 2
+        parts = curvature_parts(found)
+        total = sum(parts.values())
+        assert len(parts) == 2
         assert found.margin_curvature is not None
         assert math.isclose(total, float(found.margin_curvature.max()), rel_tol=1e-8)
 

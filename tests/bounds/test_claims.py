@@ -19,9 +19,9 @@ from certus.errors import CertusError, ClaimError
 from certus.kernel.curvature import Joint
 from certus.kernel.max_pool import MaxPool
 from certus.kernel.operators import Affine, Claim, Dense, Diagonal, Weights
-from certus.kernel.passes import ForwardBound, GradientBound, Place, Totals
+from certus.kernel.passes import ForwardBound, GradientBound, Range, Totals
 from certus.kernel.pointwise import Pointwise, Scalar, scalar
-from certus.kernel.primitive import Memory, Primitive, Rounded, Shape
+from certus.kernel.primitive import Memory, Place, Primitive, Rounded, Shape
 from certus.models import Residual
 
 ELU, SILU, SMOOTH_ABS, SOFTPLUS, TANH = map(scalar, ("elu", "silu", "smooth_abs", "softplus", "tanh"))
@@ -252,7 +252,7 @@ class Permutation(Affine):
     """A permutation whose transpose is wrong: it is no involution."""
 
     def __init__(self, shape: Shape) -> None:
-        super().__init__(shape, shape, (), None)
+        super().__init__(shape, shape, (), None, 1)
 
     def act(self, points: Tensor, weights: Weights) -> Tensor:
         return points.roll(1, 1)
@@ -264,26 +264,18 @@ class Permutation(Affine):
     def composed_norm(self) -> float:
         return 1.0
 
-    @property
-    def terms(self) -> int:
-        return 1
-
 
 class Half(Affine):
     """x/2, without a norm of its own."""
 
     def __init__(self, shape: Shape) -> None:
-        super().__init__(shape, shape, (torch.tensor(0.5).double(),), None)
+        super().__init__(shape, shape, (torch.tensor(0.5).double(),), None, 1)
 
     def act(self, points: Tensor, weights: Weights) -> Tensor:
         return points * weights[0]
 
     def transposed(self, rows: Tensor, weights: Weights) -> Tensor:
         return rows * weights[0]
-
-    @property
-    def terms(self) -> int:
-        return 1
 
 
 class ShortByParts(Half):
@@ -417,10 +409,8 @@ class Scaled(Primitive):
     def apply(self, points: Tensor) -> Tensor:
         return self.original.apply(points)
 
-    def forward(
-        self, before: ForwardBound, radius: Tensor | None, values: Primitive
-    ) -> tuple[ForwardBound, Memory]:
-        bound, memory = self.original.forward(before, radius, self.original)
+    def forward(self, before: ForwardBound, within: Range | None) -> tuple[ForwardBound, Memory]:
+        bound, memory = self.original.forward(before, within)
         changed: dict[str, Any] = {name: by * getattr(bound, name) for name, by in self.factors.items()}
         return replace(bound, **changed), memory
 
@@ -430,8 +420,8 @@ class Scaled(Primitive):
     def rounded(self, value: Tensor, error: Tensor) -> Rounded:
         return self.original.rounded(value, error)
 
-    def backward_error(self, size: Tensor, error: Tensor, memory: Memory) -> tuple[Tensor, Tensor]:
-        return self.original.backward_error(size, error, memory)
+    def backward_error(self, size: Tensor, error: Tensor, at: Rounded) -> tuple[Tensor, Tensor]:
+        return self.original.backward_error(size, error, at)
 
     def amplify(self, size: float) -> float:
         return self.original.amplify(size)

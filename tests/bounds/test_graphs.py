@@ -18,7 +18,7 @@ import certus
 from certus.bounds import RULES, Analysis, rule
 from certus.bounds.claims import check_operator
 from certus.errors import CertusError, UnsupportedError
-from certus.kernel.operators import Affine, Convolution, Diagonal, Gather, LastAxis, Transposed
+from certus.kernel.operators import Affine, AxisProduct, Convolution, Diagonal, Gather, Transposed
 from certus.layers import LogCosh, Residual
 
 
@@ -140,7 +140,9 @@ def _operators() -> dict[str, Affine]:
     )
     return {
         "repeated": Gather(torch.tensor([[0, 0, -1], [2, 0, 1]]), (4,)),
-        "last axis": LastAxis(torch.randn(3, 4, generator=generator, dtype=torch.float64), None, (5, 4)),
+        "last axis": AxisProduct(
+            (torch.randn(3, 4, generator=generator, dtype=torch.float64),), None, (5, 4)
+        ),
         "transposed": Transposed(turned, torch.ones(3, 1, 1, dtype=torch.float64)),
     }
 

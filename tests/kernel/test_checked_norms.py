@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from certus.kernel.norms import checked_norm, checked_quadratic, circulant_blocks
-from certus.kernel.operators import AxisProduct, Convolution, Dense, Diagonal, Gather, LastAxis, Product
+from certus.kernel.operators import AxisProduct, Convolution, Dense, Diagonal, Gather, Product
 from certus.kernel.passes import Refused
 
 
@@ -107,7 +107,7 @@ def operators() -> list[object]:
         return torch.randn(*shape, generator=generator, dtype=torch.float64)
 
     dense = Dense(normal(5, 6), normal(5))
-    pooling = AxisProduct((normal(2, 4).abs(), normal(3, 5).abs()), (2, 4, 5))
+    pooling = AxisProduct((normal(2, 4).abs(), normal(3, 5).abs()), None, (2, 4, 5))
     index = torch.tensor([[0, 2, -1], [1, 1, 5]])
     image = Convolution(
         *(normal(3, 2, 3), None, (2, 9)), stride=(2,), padding=((1, 2),), dilation=(1,), groups=1
@@ -117,7 +117,7 @@ def operators() -> list[object]:
         Diagonal(normal(4), normal(4), (4,)),
         pooling,
         Gather(index, (6,)),
-        LastAxis(normal(3, 4), normal(3), (5, 4)),
+        AxisProduct((normal(3, 4),), normal(3), (5, 4)),
         Product((dense, Diagonal(normal(5), None, (5,)))),
         image,
     ]

@@ -16,8 +16,9 @@ from torch import Tensor, nn
 
 from certus.bounds.layer_summary import paper_bound
 from certus.kernel.losses import Softmax
-from certus.kernel.passes import ForwardBound, GradientBound, Place, Totals
+from certus.kernel.passes import ForwardBound, GradientBound, Range, Totals
 from certus.kernel.pointwise import Pointwise
+from certus.kernel.primitive import Place
 from certus.layers import LogCosh, Residual, SmoothAbs
 from certus.training.preflight import prospects
 from tests.kernel.reading import dense, graph, operator, primitive
@@ -55,19 +56,19 @@ def test_an_operator_moves_as_its_matrix_does(sizes: tuple[int, int]) -> None:
     layer.weight.data = noise(sizes[1], sizes[0], seed=1)
     found, matrix = operator(layer, sizes[:1]), dense(layer, sizes[:1])
     # Behind the identity rows and norm are those of the matrix; behind one moving input, its column.
-    after, _ = found.forward(moving(torch.eye(sizes[0]).double(), curvature=2.0), None, found)
+    after, _ = found.forward(moving(torch.eye(sizes[0]).double(), curvature=2.0), None)
     torch.testing.assert_close(after.unit[0], matrix.norm(dim=1))
     norm = float(torch.linalg.matrix_norm(matrix, 2))
     assert float(after.lipschitz) == pytest.approx(norm, rel=1e-8)
     assert float(after.curvature) == pytest.approx(2 * norm, rel=1e-8)
     alone = torch.zeros(sizes[0], 1).double()
     alone[1] = 3.0
-    after, _ = found.forward(moving(alone), None, found)
+    after, _ = found.forward(moving(alone), None)
     torch.testing.assert_close(after.unit[0], 3 * matrix[:, 1].abs())
     assert float(after.lipschitz) == pytest.approx(3 * float(matrix[:, 1].norm()), rel=1e-8)
     for seed in range(20):
         jacobian = noise(sizes[0], 2, seed=seed) * noise(sizes[0], 1, seed=seed + 100).exp()
-        after, _ = found.forward(moving(jacobian), None, found)
+        after, _ = found.forward(moving(jacobian), None)
         whole = matrix @ jacobian
         assert float(after.lipschitz) >= float(torch.linalg.matrix_norm(whole, 2))
         assert (after.unit[0] >= whole.norm(dim=1)).all()
@@ -132,12 +133,11 @@ def grid(found: Pointwise, place: tuple[float, float] | None) -> tuple[Tensor, T
     return found.scalar.slope(points), found.scalar.curvature(points) * found.sharpness
 
 
-def behind(place: tuple[float, float] | None, curvature: float = 0.0) -> tuple[ForwardBound, Tensor | None]:
-    """One input that moves by 2 in a ball of half the size."""
+def behind(place: tuple[float, float] | None, curvature: float = 0.0) -> tuple[ForwardBound, Range | None]:
+    """One input that moves by 2, and where it lies."""
     bound = ForwardBound(full(2.0), full(2.0)[None], full(curvature))
-    if place is None:
-        return bound, None
-    return replace(bound, center=full(place[0])[None], error=full(0.0)[None]), full(place[1] / 2)
+    ends = None if place is None else (full(place[0] - place[1])[None], full(place[0] + place[1])[None])
+    return bound, ends
 
 
 @pytest.mark.parametrize("place", SETS)
@@ -147,8 +147,8 @@ def test_one_unit_moves_and_curves_as_its_derivatives_do(
 ) -> None:
     found = unit(name)
     slopes, curvatures = grid(found, place)
-    start, radius = behind(place, curvature=5.0)
-    after, memory = found.forward(start, radius, found)
+    start, within = behind(place, curvature=5.0)
+    after, memory = found.forward(start, within)
     steep, sharp = float(slopes.abs().max()), float(curvatures.abs().max())
     assert float(after.unit) == pytest.approx(2 * steep, rel=1e-4)
     assert float(after.lipschitz) == pytest.approx(2 * steep, rel=1e-4)
@@ -175,8 +175,8 @@ def test_the_max_rule_at_one_unit(name: str, place: tuple[float, float] | None) 
     """sup_z Mσ'(z)² + vσ''(z) over the set, exactly where σ'' is known as a function of σ'."""
     found = unit(name)
     slopes, curvatures = grid(found, place)
-    start, radius = behind(place)
-    _, memory = found.forward(start, radius, found)
+    start, within = behind(place)
+    _, memory = found.forward(start, within)
     for m in (0.0, 0.05, 1.0, 7.0):
         for low, high in ((-2.0, -1.0), (-1.0, 0.3), (0.5, 2.0), (4.0, 4.0)):
             before = found.backward(one_row(full(low), full(high), curvature=m), memory, totals(), HERE)
@@ -191,12 +191,12 @@ def test_windows_that_share_an_entry() -> None:
     """Three windows of two among four entries: an inner entry is in two of them, and may be both maxima."""
     found, root = primitive(nn.MaxPool1d(2, 1), (1, 4)), math.sqrt(2)
     start = ForwardBound(full(1.0), torch.ones(1, 1, 4).double(), full(0.0))
-    after, memory = found.forward(start, None, found)
+    after, memory = found.forward(start, None)
     assert float(after.lipschitz) == pytest.approx(root)
     assert after.unit.tolist() == [[[1.0, 1.0, 1.0]]]
     assert float(after.curvature) == math.inf
     alone = ForwardBound(full(3.0), full(0.0, 3.0, 0.0, 0.0)[None, None], full(0.0))
-    after, _ = found.forward(alone, None, found)
+    after, _ = found.forward(alone, None)
     assert after.unit.tolist() == [[[3.0, 3.0, 0.0]]]
     assert float(after.lipschitz) == pytest.approx(3 * root)
     row, count = full(-1.0, 2.0, 5.0)[None], totals()
@@ -226,18 +226,20 @@ def test_a_sum_of_branches_in_one_dimension(place: tuple[float, float] | None) -
     inner = unit("softplus")
     found = graph(Residual(nn.Sequential(into, UNITS["softplus"], out)), (1,))
     slopes, curvatures = grid(inner, None if place is None else (w * place[0], w * place[1]))
-    start, radius = behind(place, curvature=5.0)
-    after, trace = found.forward(start, radius)
+    start, _ = behind(place, curvature=5.0)
+    at = radius = None
+    if place is not None:
+        value, _, at = found.rounded(full(place[0])[None])
+        radius = full(place[1] / 2)
+        truth = place[0] + u * math.log1p(math.exp(3 * w * place[0])) / 3
+        assert float(value) == pytest.approx(truth, rel=1e-12)
+    after, trace = found.forward(start, at, radius)
     gain = 1 + u * w * float(slopes.max())
     assert float(after.unit) == pytest.approx(2 * gain, rel=1e-6)
     assert float(after.lipschitz) == pytest.approx(2 * gain, rel=1e-6)
     assert float(after.curvature) == pytest.approx(
         5 * gain + 4 * u * w**2 * float(curvatures.max()), rel=1e-6
     )
-    if place is not None:
-        assert after.center is not None
-        truth = place[0] + u * math.log1p(math.exp(3 * w * place[0])) / 3
-        assert float(after.center) == pytest.approx(truth, rel=1e-12)
     for v in (2.0, -3.0):
         count = totals()
         before = found.backward(trace, one_row(full(v), full(v), curvature=m), count)

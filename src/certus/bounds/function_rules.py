@@ -181,7 +181,11 @@ def total_over_axes(call: Call) -> _Translation:
     first = in_order(turned.reshape(math.prod(left), count), shape)
     weight = torch.full((1, count), 1 / count if call.name == "mean" else 1.0, dtype=torch.float64)
     assert call.shape is not None
-    return inputs, [first, AxisProduct((weight,), None, first.out_shape), Reshape((math.prod(left), 1), call.shape)]
+    return inputs, [
+        first,
+        AxisProduct((weight,), None, first.out_shape),
+        Reshape((math.prod(left), 1), call.shape),
+    ]
 
 
 def interpolate(call: Call) -> _Translation:

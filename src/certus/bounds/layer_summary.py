@@ -41,7 +41,9 @@ def curvature_parts(bounds: Bounds) -> dict[int, float]:
     if totals is None:
         return {}
     total = torch.cat(totals.sums(), 1)[0]
-    nodes = {node: torch.cat([part, totals.concave.get(node, part)], 1)[0] for node, part in totals.convex.items()}
+    nodes = {
+        node: torch.cat([part, totals.concave.get(node, part)], 1)[0] for node, part in totals.convex.items()
+    }
     return {node: float(part[total.argmax()]) for node, part in nodes.items()}
 
 

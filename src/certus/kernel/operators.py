@@ -235,7 +235,8 @@ class Diagonal(Affine):
     def act(self, points: Tensor, weights: Weights) -> Tensor:
         return points * weights[0]
 
-    transposed = act
+    def transposed(self, rows: Tensor, weights: Weights) -> Tensor:
+        return rows * weights[0]
 
     @property
     def composed_norm(self) -> float:

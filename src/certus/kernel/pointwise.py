@@ -292,11 +292,13 @@ _SMOOTH = (
     ),
     Scalar(
         *("log_cosh", lambda z: z.abs() + torch.log1p(torch.exp(-2 * z.abs())) - math.log(2), torch.tanh),
-        *(lambda z: 4 * _bump(2 * z), (), (0.0,), (-1.0, 1.0), (), Joint.ARC),
+        *(lambda z: 4 * _bump(2 * z), (), (0.0,), (-1.0, 1.0)),
+        joint=Joint.ARC,
     ),
     Scalar(
         *("smooth_abs", lambda z: _root(z) - 1, lambda z: z / _root(z), lambda z: _root(z) ** -3),
-        *((), (0.0,), (-1.0, 1.0), (), Joint.ARC),
+        *((), (0.0,), (-1.0, 1.0)),
+        joint=Joint.ARC,
     ),
 )
 

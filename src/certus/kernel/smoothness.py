@@ -288,10 +288,8 @@ class Smoothness:
     ) -> tuple[Totals, GradientBound]:
         """A backward pass of rows, or of the same rows for every sample; and their gradients at the input."""
         count = len(end.lipschitz)
-        parts = (rows.low, rows.high, rows.norm, rows.curvature)
-        rows = GradientBound(
-            *(part if part is None else part.expand(count, *part.shape[1:]) for part in parts)
-        )
+        low, high, length = (part.expand(count, *part.shape[1:]) for part in (rows.low, rows.high, rows.norm))
+        rows = GradientBound(low, high, length, rows.curvature)
         totals = Totals(_slopes(rows, end), torch.ones_like(end.lipschitz), sides=sides)
         # For one row of balls in L2 the cut at the input costs more than all the rest, and seldom wins.
         whole = count == 1 or self.length != 1
