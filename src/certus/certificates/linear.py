@@ -35,6 +35,7 @@ from certus.costs.claims import is_builtin
 from certus.data import Samples
 from certus.domains import Unbounded
 from certus.errors import UnreadableModelError, UnsupportedError, require, require_numbers
+from certus.kernel import losses as kernel_losses
 from certus.kernel import problem as trusted
 from certus.kernel.costs import Domain
 from certus.kernel.graph import Graph
@@ -127,7 +128,7 @@ def _affine_graph(model: nn.Module, shape: tuple[int, ...], criterion: Criterion
 def _problem(
     graph: Graph, criterion: Criterion, cost: Cost, inputs: Tensor, targets: Tensor | None
 ) -> trusted.Problem:
-    loss: trusted.Loss = Softmax(logistic=isinstance(criterion, Logistic))
+    loss: kernel_losses.Loss | None = Softmax(logistic=isinstance(criterion, Logistic))
     if isinstance(criterion, SquaredError):
         loss = None
         require(targets is not None, "data", "have targets for a regression", None)
@@ -135,7 +136,7 @@ def _problem(
         given = check_values(targets.detach().cpu().double(), torch.empty(len(inputs), 1))
     else:
         if isinstance(criterion, Hinge):
-            loss = trusted.Hinge(2 if criterion.squared else 1)
+            loss = kernel_losses.Hinge(2 if criterion.squared else 1)
         outputs = graph.apply(inputs).flatten(1)
         ahead = outputs[:, -1] - (outputs[:, 0] if outputs.shape[1] == 2 else 0)
         labels = (ahead > 0).long() if targets is None else targets.detach().cpu()
