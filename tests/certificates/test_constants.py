@@ -16,7 +16,7 @@ from certus.kernel.losses import Softmax
 from certus.kernel.majorants import Constants, Parabolas
 from certus.kernel.operators import Dense
 from certus.kernel.problem import Problem, Values
-from certus.kernel.radial import _ends, certified_radii
+from certus.kernel.radial import _NOTHING, _ends, _growths, certified_radii
 
 EDGES = torch.tensor([0.0, 0.3, 1.0, 4.0], dtype=torch.float64)
 INNER, OUTER = EDGES[:-1], EDGES[1:]
@@ -28,8 +28,7 @@ def draw(*shape: int, seed: int) -> Tensor:
 
 def test_the_rise_is_one_of_two_functions_and_the_smaller_at_the_outer_edge() -> None:
     slope, most, bend = draw(20, seed=0), 2 * draw(20, seed=1), 3 * draw(20, seed=2) - 0.5
-    curved_growth = (0.0, slope.unsqueeze(1), bend.clamp_min(0).unsqueeze(1))
-    low, high = _ends([curved_growth, (0.0, most.unsqueeze(1), 0.0)], INNER, OUTER)
+    low, high = _ends(_growths(slope, bend, most), INNER, OUTER)
     picked = set()
     for index in range(20):
         steep, upper, curved = float(slope[index]), float(most[index]), max(0.0, float(bend[index]))
@@ -54,7 +53,9 @@ def parabolas(rise: Tensor, bend: Tensor) -> Parabolas:
 
 def test_a_parabola_takes_over_where_it_is_smaller_at_the_outer_edge() -> None:
     rise, bend, most = 0.3 * draw(1, 4, 3, seed=3), 2 * draw(1, 4, 3, seed=4), 0.5 + draw(1, 4, 1, seed=5)
-    low, high = _ends([(0.0, most, 0.0), (rise, 0.0, bend)], INNER, OUTER)
+    low, high = _ends(
+        [(_NOTHING, most[..., None], _NOTHING), (rise[..., None], _NOTHING, bend[..., None])], INNER, OUTER
+    )
     replaced = 0
     for k in range(4):
         for ring in range(3):

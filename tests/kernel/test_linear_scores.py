@@ -15,13 +15,12 @@ from certus.certificates.proposals import softplus_roots
 from certus.costs import Cost, Mahalanobis, Masked, SquaredL2, SquaredLp, SquaredSup, WeightedL2
 from certus.kernel.costs import Domain
 from certus.kernel.graph import Graph, Node
-from certus.kernel.losses import Hinge, Loss, Softmax
+from certus.kernel.losses import Form, Hinge, Loss, Score, Softmax
 from certus.kernel.majorants import constants
 from certus.kernel.operators import Dense
 from certus.kernel.problem import Problem, Values
 from certus.kernel.radial import certified_radii, neighborhoods
 from certus.kernel.rules import error_costs
-from certus.kernel.scores import Form, Score
 from tests.oracles import Array
 
 WEIGHTS, FREE = torch.linspace(0.5, 3, 5, dtype=torch.float64), torch.tensor([True, True, False, True, False])

@@ -1,6 +1,6 @@
 """Exact certificates of linear scores: upper and lower bound agree up to rounding.
 
-For an affine network with one score the Lipschitz rule of the kernel is exact (``certus.kernel.scores``):
+For an affine network with one score the Lipschitz rule of the kernel is exact (``certus.kernel.losses``):
 with v the level of the loss at a sample, α the dual norm of the score's gradient and κ = γg/α²,
 
     φ_γ = sup_t h(v + t) − κt²,
@@ -39,14 +39,13 @@ from certus.kernel import losses as kernel_losses
 from certus.kernel import problem as trusted
 from certus.kernel.costs import Domain
 from certus.kernel.graph import Graph
-from certus.kernel.losses import Softmax
+from certus.kernel.losses import Form, Score, Softmax
 from certus.kernel.majorants import Constants, constants
 from certus.kernel.operators import Affine
 from certus.kernel.problem import Values, outputs_at, rounding_at
 from certus.kernel.radial import certified_radii, score_of
 from certus.kernel.rounding import SOME, mean_down, mean_up
 from certus.kernel.rules import error_costs
-from certus.kernel.scores import Form, Score
 from certus.losses import Criterion, CrossEntropy, Hinge, Logistic, SquaredError
 
 _L2, _EVERYWHERE = SquaredL2(), Unbounded()

@@ -143,9 +143,8 @@ def constants(
 
 def _margins(problem: Problem, parts: list[Tensor | None]) -> Tensor:
     """(n, K) entries for the labels y, from those of samples, or of all [k, y]; ∞ where a claim has none."""
-    whole = torch.cat(
-        [part for part in parts if part is not None] or [torch.where(problem.own, 0.0, math.inf)]
-    )
+    given = [part for part in parts if part is not None]
+    whole = torch.cat(given) if given else torch.where(problem.own, 0.0, math.inf).double()
     return whole[0].T[problem.targets] if whole.dim() == 3 else whole
 
 

@@ -41,9 +41,8 @@ def rounding_at(graph: Graph, points: Tensor) -> Rounding:
     outputs, error, memory = graph.rounded(points)
     start = torch.ones(len(points), dtype=torch.float64)
     rows, slopes = graph.backward_error(memory, start, torch.zeros_like(start))
-    return Rounding(
-        outputs.abs().flatten(1).amax(1), _largest(error), rows, 2 * slopes, math.prod(graph.out_shape)
-    )
+    width = math.prod(graph.out_shape)
+    return Rounding(outputs.abs().flatten(1).amax(1), _largest(error), rows, 2 * slopes, width)
 
 
 def _largest(error: Tensor) -> Tensor:

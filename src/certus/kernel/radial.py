@@ -25,16 +25,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from certus.kernel.losses import Softmax
+from certus.kernel.losses import Form, Score, Softmax
 from certus.kernel.majorants import Constants, constants
 from certus.kernel.passes import Refused
 from certus.kernel.problem import Problem, Values
 from certus.kernel.rounding import FEW, SOME, TINY, down, up
-from certus.kernel.scores import Form, Score
 
 
 def score_of(problem: Problem, values: Values, everywhere: Constants) -> Score:
-    """The loss as a function of one number (``scores``)."""
+    """The loss as a function of one number (``Score``)."""
     loss = problem.loss
     if isinstance(loss, Softmax) and loss.form is Form.SOFTPLUS:
         steepness = up(loss.scale * everywhere.margin_lipschitz.amax(1), FEW)
@@ -96,7 +95,7 @@ class Profile:
         return torch.maximum(rings.amax(1), self._clipped(self.origin))
 
     def lipschitz(self, gamma: float, roots: Tensor | None = None) -> Tensor:
-        """(n,) the Lipschitz rule (``scores``), and φ_γ ≤ ℓ(x₀) + G²/(4γg)."""
+        """(n,) the Lipschitz rule (``Score``), and φ_γ ≤ ℓ(x₀) + G²/(4γg)."""
         price = gamma * self.unit_cost
         plain = self.origin + up(self.slope**2 / (4 * price), SOME)
         return self._clipped(torch.minimum(plain, self.score.bound(price, roots)))
@@ -159,24 +158,29 @@ def neighborhoods(
     return Neighborhoods(problem, values, profile, sets, radius)
 
 
-Growth = tuple[Tensor | float, Tensor | float, Tensor | float]
-"""a, b and c of a + br + cr²/2, which broadcast to (n, …, pairs)."""
+Growth = tuple[Tensor, Tensor, Tensor]
+"""a, b and c ≥ 0 of functions a + br + cr²/2 of r; they broadcast to (n, …, functions, 1)."""
+_NOTHING = torch.zeros(1, dtype=torch.float64)
+
+
+def _growths(slope: Tensor, curvature: Tensor, lipschitz: Tensor) -> list[Growth]:
+    """br + cr²/2 and Lr, from (n, …) b, c and L."""
+    slope, curvature, lipschitz = (each[..., None, None] for each in (slope, curvature, lipschitz))
+    return [(_NOTHING, slope, curvature.clamp_min(0)), (_NOTHING, lipschitz, _NOTHING)]
 
 
 def _margin_growths(values: Values, ball: Constants) -> list[Growth]:
-    """Bounds on m_k(x) − m_k(x₀), for (n, classes, pairs)."""
-    steep, curvature = values.steepness.unsqueeze(2), ball.margin_curvature.clamp_min(0).unsqueeze(2)
-    growths: list[Growth] = [(0.0, steep, curvature), (0.0, ball.margin_lipschitz.unsqueeze(2), 0.0)]
-    return growths + [(each.rise, 0.0, each.coefficient) for each in ball.parabolas]
+    """Bounds on m_k(x) − m_k(x₀), for (n, classes) margins."""
+    parabolas = [(each.rise[..., None], _NOTHING, each.coefficient[..., None]) for each in ball.parabolas]
+    return _growths(values.steepness, ball.margin_curvature, ball.margin_lipschitz) + parabolas
 
 
 def _majorants(
     problem: Problem, values: Values, ball: Constants, inner: Tensor, outer: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Values at both edges of some rings, (majorants, n, rings) each."""
-    origin, steep, loss = values.loss.unsqueeze(1), values.slope.unsqueeze(1), problem.loss
-    curved: Growth = (0.0, steep, ball.curvature.clamp_min(0).unsqueeze(1))
-    rises = _ends([curved, (0.0, ball.slope.unsqueeze(1), 0.0)], inner, outer)
+    origin, loss = values.loss.unsqueeze(1), problem.loss
+    rises = _ends(_growths(values.slope, ball.curvature, ball.slope), inner, outer)
     majorants = [[origin + rise for rise in rises]]
     if loss.form is Form.SQUARE:
         start, root = origin.sqrt(), ball.root.unsqueeze(1)
@@ -190,29 +194,23 @@ def _majorants(
 
 def _ends(growths: Sequence[Growth], inner: Tensor, outer: Tensor) -> tuple[Tensor, Tensor]:
     """(n, …, rings) values at both edges of rings, of the function that is smallest at the outer edge."""
-    low = high = torch.empty(0)
-    for index, growth in enumerate(growths):
-        first, last = (_value(growth, edge) for edge in (inner, outer))
+    low = high = torch.tensor(math.inf, dtype=torch.float64)
+    for rise, slope, curvature in growths:
+        first, last = (up(rise + slope * edge + curvature * edge**2 / 2) for edge in (inner, outer))
         last, which = last.min(-2)
         first = first.gather(-2, which.unsqueeze(-2)).squeeze(-2)
-        low = first if index == 0 else torch.where(last < high, first, low)
-        high = last if index == 0 else torch.where(last < high, last, high)
+        low, high = torch.where(last < high, first, low), torch.where(last < high, last, high)
     return low, high
-
-
-def _value(growth: Growth, edge: Tensor) -> Tensor:
-    """(n, …, pairs, rings) a + br + cr²/2 at the edges, rounded up."""
-    rise, slope, curvature = (torch.as_tensor(part).unsqueeze(-1) for part in growth)
-    return up(rise + slope * edge + curvature * edge**2 / 2)
 
 
 def certified_radii(
     problem: Problem, values: Values, sets: Sequence[Constants], edges: Tensor | None = None
 ) -> Tensor:
     """(n,) certified radii: every e_k stays below 0 up to there, on a ball where its constants hold."""
-    best, short = torch.zeros_like(values.loss), (-values.margins).clamp_min(0).unsqueeze(2)
+    best, short = torch.zeros_like(values.loss), (-values.margins).clamp_min(0)[..., None, None]
     for ball in sets:
-        roots = torch.cat([_root(growth, short) for growth in _margin_growths(values, ball)], 2).amax(2)
+        roots = torch.cat([_root(short, *growth) for growth in _margin_growths(values, ball)], 2)
+        roots = roots.amax((2, 3))
         radius = down(torch.where(problem.own, math.inf, roots).amin(1), SOME)
         if ball.edge is not None:
             assert edges is not None
@@ -221,9 +219,8 @@ def certified_radii(
     return torch.where(best > problem.reach, math.inf, best)
 
 
-def _root(growth: Growth, short: Tensor) -> Tensor:
-    """(n, classes, pairs) r with a + br + cr²/2 = short; squares that vanish in float64 count."""
-    rise, slope, curvature = (torch.as_tensor(part).double() for part in growth)
+def _root(short: Tensor, rise: Tensor, slope: Tensor, curvature: Tensor) -> Tensor:
+    """r with a + br + cr²/2 = short; squares that vanish in float64 count."""
     left = (short - rise).clamp_min(0)
     bend = curvature.sqrt() * (2 * left).sqrt()
     return (2 * left / (slope + torch.hypot(slope, bend))).nan_to_num(0.0, math.inf)
