@@ -22,7 +22,7 @@ NO_ROUNDING = {
     "certificates/transport.py": {"_SOLVED"},  # what is assumed of POT
     "kernel/rules.py": {"_SHARE"},  # a choice, which is paid for
     "kernel/majorants.py": {"_CORNER"},  # a choice: the bound is valid for any value
-    "kernel/scores.py": {"_LEAST"},  # a choice: the bound is valid for any value
+    "kernel/losses.py": {"_LEAST"},  # a choice: the bound is valid for any value
     "kernel/norms.py": {"_UNDERFLOW"},  # underflow, derived where it is defined
     "kernel/operators.py": {"_LOST"},  # underflow, derived where it is used
     "kernel/pointwise.py": {"_BESIDE"},  # more peaks than needed are looked at

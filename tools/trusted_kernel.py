@@ -19,7 +19,7 @@ PARTS = {
         *("passes", "primitive", "operators", "pointwise", "max_pool", "curvature", "graph"),
         *("losses", "smoothness"),
     ),
-    "The inner problem": ("costs", "problem", "majorants", "scores", "radial", "rules"),
+    "The inner problem": ("costs", "problem", "majorants", "radial", "rules"),
     "Means, error rates and populations": ("knapsack", "binomial", "concentration", "smoothing"),
 }
 """Heading → files, in an order to read them."""

@@ -50,7 +50,8 @@ def margins(made: Problem, points: Tensor) -> Tensor:
 
 def centered(made: Problem) -> Parabolas | None:
     """The parabolas centred at the samples; None if there are none."""
-    return with_parabolas(made.kernel, Values.at(made.kernel), None).parabolas
+    bounds = with_parabolas(made.kernel, Values.at(made.kernel), None).parabolas
+    return bounds[0] if bounds else None
 
 
 def parabolas(made: Problem) -> tuple[Parabolas, Tensor, Tensor]:
@@ -160,9 +161,7 @@ def test_moves_that_a_box_or_a_mask_forbids_do_not_count(kind: type[nn.Module], 
     grid = Grid(torch.tensor([0.0, 0.5, 1.0, 2.0], dtype=torch.float64), ())
     made = Problem.of(model, data, CrossEntropy(), cost, Box(-1.0, 1.0), None, None)
     free = Problem.of(model, data, CrossEntropy(), inner, Unbounded(), None, None)
-    bounds = [bounded(each, grid).balls[-1].parabolas for each in (made, free)]
-    assert bounds[0] is not None
-    assert bounds[1] is not None
+    bounds = [bounded(each, grid).balls[-1].parabolas[0] for each in (made, free)]
     with torch.no_grad():
         start = margins(made, inputs)
     known = torch.isfinite(bounds[0].curvature)
@@ -176,7 +175,7 @@ def test_moves_that_a_box_or_a_mask_forbids_do_not_count(kind: type[nn.Module], 
         with torch.no_grad():
             assert bool((margins(made, moved) - start <= most + 1e-9)[known].all())
     both = known & torch.isfinite(bounds[1].curvature)
-    at_one = [(bound.rise + bound.coefficient / 2).amin(2)[both] for bound in bounds if bound is not None]
+    at_one = [(bound.rise + bound.coefficient / 2).amin(2)[both] for bound in bounds]
     assert bool((at_one[0] < 0.9 * at_one[1]).any())
 
 

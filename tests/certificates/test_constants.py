@@ -16,7 +16,7 @@ from certus.kernel.losses import Softmax
 from certus.kernel.majorants import Constants, Parabolas
 from certus.kernel.operators import Dense
 from certus.kernel.problem import Problem, Values
-from certus.kernel.radial import _below, _rise, _within, certified_radii
+from certus.kernel.radial import _NOTHING, _ends, _growths, certified_radii
 
 EDGES = torch.tensor([0.0, 0.3, 1.0, 4.0], dtype=torch.float64)
 INNER, OUTER = EDGES[:-1], EDGES[1:]
@@ -28,7 +28,7 @@ def draw(*shape: int, seed: int) -> Tensor:
 
 def test_the_rise_is_one_of_two_functions_and_the_smaller_at_the_outer_edge() -> None:
     slope, most, bend = draw(20, seed=0), 2 * draw(20, seed=1), 3 * draw(20, seed=2) - 0.5
-    low, high = _rise(slope, most, bend, INNER, OUTER)
+    low, high = _ends(_growths(slope, bend, most), INNER, OUTER)
     picked = set()
     for index in range(20):
         steep, upper, curved = float(slope[index]), float(most[index]), max(0.0, float(bend[index]))
@@ -52,22 +52,34 @@ def parabolas(rise: Tensor, bend: Tensor) -> Parabolas:
 
 
 def test_a_parabola_takes_over_where_it_is_smaller_at_the_outer_edge() -> None:
-    rise, bend = 0.3 * draw(1, 4, 3, seed=3), 2 * draw(1, 4, 3, seed=4)
-    before = (0.2 + draw(1, 4, 3, seed=5), 0.5 + 2 * draw(1, 4, 3, seed=6))
-    low, high = _below(before, parabolas(rise, bend), INNER, OUTER)
+    rise, bend, most = 0.3 * draw(1, 4, 3, seed=3), 2 * draw(1, 4, 3, seed=4), 0.5 + draw(1, 4, 1, seed=5)
+    low, high = _ends(
+        [(_NOTHING, most[..., None], _NOTHING), (rise[..., None], _NOTHING, bend[..., None])], INNER, OUTER
+    )
     replaced = 0
     for k in range(4):
         for ring in range(3):
             inner, outer = float(INNER[ring]), float(OUTER[ring])
             ends = [rise[0, k] + bend[0, k] * r**2 / 2 for r in (inner, outer)]
             pair = int(ends[1].argmin())
-            wanted = (float(before[0][0, k, ring]), float(before[1][0, k, ring]))
+            wanted = (float(most[0, k, 0]) * inner, float(most[0, k, 0]) * outer)
             if float(ends[1][pair]) < wanted[1]:
                 wanted, replaced = (float(ends[0][pair]), float(ends[1][pair])), replaced + 1
             assert (float(low[0, k, ring]), float(high[0, k, ring])) == pytest.approx(wanted, rel=1e-8)
             assert float(low[0, k, ring]) >= wanted[0]
             assert float(high[0, k, ring]) >= wanted[1]
     assert 0 < replaced < 12
+
+
+def test_slopes_whose_squares_vanish_count() -> None:
+    """m(r) = −1 + 10⁻²⁰⁰r is an error from r = 10²⁰⁰ on, although the square of its slope is 0 in float64."""
+    problem, tiny = labelled(torch.zeros(1, dtype=torch.int64), 2, Domain()), 1e-200
+    one = torch.ones(1, dtype=torch.float64)
+    margins = torch.tensor([[0.0, -1.0]], dtype=torch.float64)
+    steep = torch.tensor([[0.0, tiny]], dtype=torch.float64)
+    values = Values(one, one, one, one, margins, steep, one)
+    space = Constants(None, torch.full_like(steep, math.inf), torch.zeros_like(steep), one, one, one)
+    assert 0.99 / tiny <= float(certified_radii(problem, values, [space])) <= 1 / tiny
 
 
 def root(function: Callable[[float], float]) -> float:
@@ -93,12 +105,12 @@ def test_radii_are_the_roots_of_what_margins_can_rise_to(with_parabolas: bool) -
     margins[problem.own] = 0.0
     margins[0, 1] = 0.3  # an error already
     unused = torch.zeros(count, dtype=torch.float64)
-    values = Values(unused, unused, unused, margins, steep, unused, unused, unused)
+    values = Values(unused, unused, unused, unused, margins, steep, unused)
     rise, bend = 0.5 * draw(count, classes, 2, seed=9), draw(count, classes, 2, seed=10)
     lipschitz, curvature = 0.2 + draw(count, classes, seed=11), draw(count, classes, seed=12) - 0.2
     near = Constants(2, lipschitz, curvature, unused, unused, unused)
     lipschitz, curvature = 0.5 + draw(count, classes, seed=13), 3 * draw(count, classes, seed=14)
-    extra = parabolas(rise, bend) if with_parabolas else None
+    extra = (parabolas(rise, bend),) if with_parabolas else ()
     space = Constants(None, lipschitz, curvature, unused, unused, unused, extra)
     found = certified_radii(problem, values, [near, space], EDGES)
     limits = set()
@@ -121,7 +133,7 @@ def test_radii_are_the_roots_of_what_margins_can_rise_to(with_parabolas: bool) -
                     return m + min(most * r, g * r + c * r**2 / 2)
 
                 own_roots = [root(e)]
-                if ball.parabolas is not None:
+                if ball.parabolas:
                     for pair in range(2):
                         left = start + float(rise[i, k, pair])
                         if left < 0:
@@ -148,10 +160,10 @@ def test_bounds_on_a_ball_are_never_worse_than_those_around_it() -> None:
         lipschitz, curvature = draw(5, 3, seed=seed), draw(5, 3, seed=seed + 1)
         slope, bend, root = (draw(5, seed=seed + at) for at in (2, 3, 4))
         extra = parabolas(draw(5, 3, 2, seed=seed + 5), draw(5, 3, 2, seed=seed + 6))
-        return Constants(edge, lipschitz, curvature, slope, bend, root, extra)
+        return Constants(edge, lipschitz, curvature, slope, bend, root, (extra,))
 
     ball, space = some(2, 20), some(None, 30)
-    found = _within(ball, space)
+    found = ball.within(space)
     assert found.edge == 2
     for name in ("margin_lipschitz", "margin_curvature", "slope", "curvature", "root"):
         mine, other, both = (getattr(each, name) for each in (ball, space, found))

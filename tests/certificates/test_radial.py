@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from certus.certificates.proposals import softplus_roots
+from certus.kernel.losses import Form, Score
 from certus.kernel.radial import Profile
-from certus.kernel.scores import Form, Score
 
 EDGES = torch.tensor([0.0, 0.5, 1.0, 3.0], dtype=torch.float64)
 LEFT = torch.tensor([[0.2, 0.9, 1.4], [1.0, 0.6, 0.9]], dtype=torch.float64)  # (samples, rings)

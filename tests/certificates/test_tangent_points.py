@@ -75,11 +75,12 @@ def tangent_parabolas(made: Problem, tangents: TangentPoints) -> Parabolas:
     points = tangents.sample, tangents.rival, tangents.point
     factors = torch.tensor([1.05, 1.5], dtype=torch.float64)
     endless = torch.full((len(tangents.sample), 2), math.inf, dtype=torch.float64)
-    first, *more = (
+    each = [
         parabolas(kernel, values, constants(kernel, values), Tangents(*points, factors, endless, shaped))
         for shaped in shapes
-    )
-    return first.beside(more[0]) if more else first
+    ]
+    rise, coefficient = (torch.cat([vars(one)[name] for one in each], 2) for name in ("rise", "coefficient"))
+    return Parabolas(rise, coefficient, torch.stack([one.curvature for one in each]).amin(0))
 
 
 @EVERY_COST

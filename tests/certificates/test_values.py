@@ -18,10 +18,11 @@ from certus.costs import Masked, SquaredL2
 from certus.domains import Box, Domain, Unbounded
 from certus.kernel.costs import Lp
 from certus.kernel.graph import Graph, Node
+from certus.kernel.losses import Hinge
 from certus.kernel.operators import Dense
 from certus.kernel.passes import Refused
-from certus.kernel.problem import Hinge, Values
 from certus.kernel.problem import Problem as KernelProblem
+from certus.kernel.problem import Values
 from certus.losses import Criterion, CrossEntropy, SmoothMargin, SquaredError
 from tests.bounds.balls import balls, coefficient, cross_entropy, outputs
 from tests.certificates.problems import CROSS_ENTROPY, EVERYWHERE, L2, network, samples

@@ -14,7 +14,6 @@ FILES = sorted(KERNEL.glob("*.py"))
 BARRED = ("torch.nn", "torch.fx", "torch.export", "torch.jit", "torch.optim")
 
 LOOPS = {
-    "costs.py:_set": "over the constants of a cost",
     "rules.py:_gap_rules": "over the balls around the samples",
     "graph.py:__post_init__": "over the nodes",
     "graph.py:_backward_nodes": "over the nodes of a block",
@@ -35,7 +34,7 @@ LOOPS = {
     "passes.py:add": "over m and −m",
     "pointwise.py:_range": "over the listed extrema of a function",
     "pointwise.py:curvature_range": "over the listed kinks",
-    "radial.py:_majorants": "over both ends of the rings",
+    "radial.py:_ends": "over the functions in a minimum",
     "radial.py:certified_radii": "over the balls around the samples",
     "radial.py:neighborhoods": "over the balls around the samples",
     "smoothing.py:worst_failure": "scores in parts, to bound the memory of one table",

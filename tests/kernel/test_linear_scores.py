@@ -15,13 +15,12 @@ from certus.certificates.proposals import softplus_roots
 from certus.costs import Cost, Mahalanobis, Masked, SquaredL2, SquaredLp, SquaredSup, WeightedL2
 from certus.kernel.costs import Domain
 from certus.kernel.graph import Graph, Node
-from certus.kernel.losses import Softmax
+from certus.kernel.losses import Form, Hinge, Loss, Score, Softmax
 from certus.kernel.majorants import constants
 from certus.kernel.operators import Dense
-from certus.kernel.problem import Hinge, Loss, Problem, Values
+from certus.kernel.problem import Problem, Values
 from certus.kernel.radial import certified_radii, neighborhoods
 from certus.kernel.rules import error_costs
-from certus.kernel.scores import Form, Score
 from tests.oracles import Array
 
 WEIGHTS, FREE = torch.linspace(0.5, 3, 5, dtype=torch.float64), torch.tensor([True, True, False, True, False])
@@ -35,7 +34,7 @@ COSTS: dict[str, Cost] = {
     "sup": SquaredSup(),
     "masked": Masked(SquaredL2(), FREE),
 }
-LOSSES: dict[str, tuple[Loss, int]] = {
+LOSSES: dict[str, tuple[Loss | None, int]] = {
     "logistic": (Softmax(logistic=True), 1),
     "cross-entropy": (Softmax(), 2),
     "hinge": (Hinge(1), 1),
@@ -67,7 +66,7 @@ def best_move(cost: str, slope: Array) -> tuple[float, Array]:
     return float(np.linalg.norm(slope)), slope / np.linalg.norm(slope)
 
 
-def exact_supremum(loss: Loss, level: float, stiffness: float) -> tuple[float, float]:
+def exact_supremum(loss: Loss | None, level: float, stiffness: float) -> tuple[float, float]:
     """sup_t h(v + t) − κt² over t ≥ 0, and the t that attains it."""
     if isinstance(loss, Softmax):
 

@@ -1,6 +1,6 @@
 """Exact certificates of linear scores: upper and lower bound agree up to rounding.
 
-For an affine network with one score the Lipschitz rule of the kernel is exact (``certus.kernel.scores``):
+For an affine network with one score the Lipschitz rule of the kernel is exact (``certus.kernel.losses``):
 with v the level of the loss at a sample, α the dual norm of the score's gradient and κ = γg/α²,
 
     φ_γ = sup_t h(v + t) − κt²,
@@ -35,17 +35,17 @@ from certus.costs.claims import is_builtin
 from certus.data import Samples
 from certus.domains import Unbounded
 from certus.errors import UnreadableModelError, UnsupportedError, require, require_numbers
+from certus.kernel import losses as kernel_losses
 from certus.kernel import problem as trusted
 from certus.kernel.costs import Domain
 from certus.kernel.graph import Graph
-from certus.kernel.losses import Softmax
+from certus.kernel.losses import Form, Score, Softmax
 from certus.kernel.majorants import Constants, constants
 from certus.kernel.operators import Affine
 from certus.kernel.problem import Values, outputs_at, rounding_at
 from certus.kernel.radial import certified_radii, score_of
 from certus.kernel.rounding import SOME, mean_down, mean_up
 from certus.kernel.rules import error_costs
-from certus.kernel.scores import Form, Score
 from certus.losses import Criterion, CrossEntropy, Hinge, Logistic, SquaredError
 
 _L2, _EVERYWHERE = SquaredL2(), Unbounded()
@@ -127,7 +127,7 @@ def _affine_graph(model: nn.Module, shape: tuple[int, ...], criterion: Criterion
 def _problem(
     graph: Graph, criterion: Criterion, cost: Cost, inputs: Tensor, targets: Tensor | None
 ) -> trusted.Problem:
-    loss: trusted.Loss = Softmax(logistic=isinstance(criterion, Logistic))
+    loss: kernel_losses.Loss | None = Softmax(logistic=isinstance(criterion, Logistic))
     if isinstance(criterion, SquaredError):
         loss = None
         require(targets is not None, "data", "have targets for a regression", None)
@@ -135,7 +135,7 @@ def _problem(
         given = check_values(targets.detach().cpu().double(), torch.empty(len(inputs), 1))
     else:
         if isinstance(criterion, Hinge):
-            loss = trusted.Hinge(2 if criterion.squared else 1)
+            loss = kernel_losses.Hinge(2 if criterion.squared else 1)
         outputs = graph.apply(inputs).flatten(1)
         ahead = outputs[:, -1] - (outputs[:, 0] if outputs.shape[1] == 2 else 0)
         labels = (ahead > 0).long() if targets is None else targets.detach().cpu()

@@ -22,10 +22,10 @@ from torch import Tensor
 from certus.certificates.problem import Problem
 from certus.kernel import problem as trusted
 from certus.kernel.costs import Lp
+from certus.kernel.losses import Form, Score
 from certus.kernel.majorants import Constants, Tangents, constants, hidden_layer, parabolas
 from certus.kernel.problem import Values
 from certus.kernel.rounding import TINY
-from certus.kernel.scores import Form, Score
 from certus.kernel.smoothness import MOST_CLASSES, Smoothness
 
 _ROUNDS = 8

@@ -24,7 +24,6 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -76,17 +75,9 @@ class Cost(ABC):
     rounding: float = field(init=False)
 
     def __post_init__(self) -> None:
-        mask = None if self.free is None else self.free.double()
-        self._set(whitening=mask, rounding=slack(math.prod(self.shape)) + SOME)
-        self._measure()
-
-    def _set(self, **constants: Any) -> None:
-        for name, value in constants.items():
-            object.__setattr__(self, name, value)
-
-    @abstractmethod
-    def _measure(self) -> None:
         """Check the data, and set the constants that differ from those of L2."""
+        mask = None if self.free is None else self.free.double()
+        vars(self).update(whitening=mask, rounding=slack(math.prod(self.shape)) + SOME)
 
     @abstractmethod
     def norm(self, moves: Tensor) -> Tensor:
@@ -135,10 +126,10 @@ class Cost(ABC):
         return up(lengths / self.floor, MANY + self.rounding)
 
     def farthest(self, room: Tensor) -> Tensor:
-        """(batch,) upper bounds on the length of free moves with |δᵢ| ≤ roomᵢ, a corner for Lp; may be ∞."""
+        """(batch,) upper bounds on the length of free moves with |δᵢ| ≤ roomᵢ: that of a corner for Lp."""
         room = self.freed(room)
-        known = torch.isfinite(room).flatten(1).all(1) & isinstance(self, Lp)
-        return torch.where(known, up(self.norm(room)), math.inf)
+        finite = torch.isfinite(room).flatten(1).all(1) & isinstance(self, Lp)
+        return torch.where(finite, up(self.norm(room)), math.inf)
 
     @property
     def weights(self) -> Tensor | float:
@@ -181,22 +172,24 @@ class Lp(Cost):
     p: float = 2.0
     scales: Tensor | None = None
 
-    def _measure(self) -> None:
+    def __post_init__(self) -> None:
+        super().__post_init__()
         if not (1 <= self.p <= 2 or self.p == math.inf):
             raise Refused(f"the exponent of a cost must lie between 1 and 2, or be infinite; got {self.p}")
         if self.p < 2:
-            self._set(strong_convexity=2 * (self.p - 1), length=1 + FEW, unit=1 + FEW)
+            vars(self).update(strong_convexity=2 * (self.p - 1), length=1 + FEW, unit=1 + FEW)
         elif self.p > 2:
             count = math.prod(self.shape)
             free = count if self.free is None else int(self.free.sum())
             floor, length = 1 / math.sqrt(count), math.sqrt(free) * (1 + FEW)
-            self._set(strong_convexity=0.0, floor=floor, length=length)
+            vars(self).update(strong_convexity=0.0, floor=floor, length=length)
         if self.scales is not None:
-            if not bool((torch.isfinite(self.scales) & (self.scales > 0)).all()):
+            scales = self.scales.double()
+            if not bool((torch.isfinite(scales) & (scales > 0)).all()):
                 raise Refused("the weights of a cost must be positive and finite")
-            self._set(scales=self.scales.double())
-            whitening = self.freed((1 / self.scales.sqrt()).expand(self.shape) * (1 + slack(1)))
-            self._set(floor=self.floor * math.sqrt(float(self.scales.min())), whitening=whitening)
+            whitening = self.freed((1 / scales.sqrt()).expand(self.shape) * (1 + slack(1)))
+            floor = self.floor * math.sqrt(float(scales.min()))
+            vars(self).update(scales=scales, floor=floor, whitening=whitening)
 
     @property
     def weights(self) -> Tensor | float:
@@ -243,7 +236,7 @@ class Quadratic(Cost):
     matrix: Tensor
     root: Tensor
 
-    def _measure(self) -> None:
+    def __post_init__(self) -> None:
         size, count = float(torch.linalg.matrix_norm(self.matrix)), len(self.matrix)
         free = torch.ones(count, dtype=torch.bool) if self.free is None else self.free.flatten()
         root = torch.where(free[:, None] & free[None, :], self.root, 0.0)
@@ -260,7 +253,7 @@ class Quadratic(Cost):
         lost = slack(8 * count) * (size / floor**2) ** 2
         if not lost < _MOST_LOST:
             raise Refused("the matrix of the cost is too ill-conditioned for a proof in float64")
-        self._set(whitening=root, length=length, unit=length, floor=floor, rounding=lost + SOME)
+        vars(self).update(whitening=root, length=length, unit=length, floor=floor, rounding=lost + SOME)
 
     def norm(self, moves: Tensor) -> Tensor:
         flat = moves.flatten(1)
@@ -297,14 +290,15 @@ class Claimed(Cost):
     gradient_terms: Callable[[Tensor, Tensor], Tensor]
     lost: float = 0.0
 
-    def _measure(self) -> None:
+    def __post_init__(self) -> None:
+        super().__post_init__()
         constants = (self.growth, self.floor, self.strong_convexity + TINY)
         if not 0 <= self.lost < _MOST_LOST:
             raise Refused("the matrix of the cost is too ill-conditioned for a proof in float64")
         if not all(0 < constant < math.inf for constant in constants):
             raise Refused("the constants of a claimed cost must be positive and finite")
-        self._set(length=(1 + FEW) / self.floor, unit=(1 + FEW) / self.floor)
-        self._set(rounding=self.rounding + self.lost)
+        length = (1 + FEW) / self.floor
+        vars(self).update(length=length, unit=length, rounding=self.rounding + self.lost)
 
     def norm(self, moves: Tensor) -> Tensor:
         return self.length_of(moves)

@@ -11,16 +11,23 @@ Then for every λ > λ_max(Q), with e = g − λu*,
 since ½λ‖u‖² = ½λ‖u*‖² + λ⟨u*, v⟩ + ½λ‖v‖², and ⟨e, v⟩ − ½⟨v, (λ − Q)v⟩ is at most ½⟨e, (λ − Q)⁻¹e⟩. The right
 side depends on the length of u only: a parabola.
 
-*Q.* κ·I, κ a bound on the margin's curvature everywhere, holds for any smooth network. Units σ of log cosh or
-smooth |z| are concave in z²: σ(z + a) ≤ σ(z) + σ'(z)a + (σ'(z)/z)a²/2, while −σ is below its tangents. So one
-hidden layer of them has Q = Aᵀ diag(w⁺σ'(z)/z) A at u*, with w the weights of a margin on the units and A the
-matrix before them.
+*Q.* κ·I, κ a bound on the margin's curvature everywhere, holds for any smooth network (``isotropic``). Units
+σ of log cosh or smooth |z| are concave in z²: σ(z + a) ≤ σ(z) + σ'(z)a + (σ'(z)/z)a²/2, while −σ is below its
+tangents. So one hidden layer of them has Q = AᵀDA, D = diag(w⁺σ'(z)/z) at u*, with w the weights of a margin
+on the units and A the matrix before them (``shaped``).
 
 *The inverse.* For every y, with M = λ − Q and ρ = e − My,
 
     ⟨e, M⁻¹e⟩ = 2⟨e, y⟩ − ⟨y, My⟩ + ⟨ρ, M⁻¹ρ⟩ ≤ 2⟨e, y⟩ − ⟨y, My⟩ + ‖ρ‖²/(λ − λ_max(Q)),
 
-so that only the bound on λ_max(Q) counts, which is checked (``checked_quadratic``).
+so that only the bound on λ_max(Q) counts, which is checked (``checked_quadratic``). It is taken where it is
+smallest: among the features; among fewer units, with B = √D·A, or in fewer coordinates, with A = NR and
+orthonormal rows of R, as
+
+    ⟨e, (λ − BᵀB)⁻¹e⟩ = (‖e‖² + ⟨Be, (λ − BBᵀ)⁻¹Be⟩)/λ = ⟨Re, (λ − NᵀDN)⁻¹Re⟩ + ‖e − RᵀRe‖²/λ.
+
+An error Δ of A raises Q by at most 2√λ_max(Q)·Δ√max D + Δ²max D, which λ pays; an error d of e raises the
+root of ⟨e, M⁻¹e⟩ by at most d/√(λ − λ_max(Q)).
 
 Points and multipliers are proposals: bad ones make a bound loose, never wrong. At u* = 0 and λ = κ + ‖g‖/r a
 parabola is at most ‖g‖r + (κ/2)r² at the distance r. Where a margin is largest on the sphere ‖u‖ = r, g is
@@ -31,6 +38,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -40,8 +48,8 @@ from certus.kernel.norms import checked_quadratic
 from certus.kernel.operators import Affine, Product
 from certus.kernel.passes import Refused, per_sample
 from certus.kernel.pointwise import Pointwise, scalar
-from certus.kernel.problem import Hinge, Problem, Values, rounding_at
-from certus.kernel.rounding import FEW, SOME, TENS, TINY, slack, up
+from certus.kernel.problem import Problem, Values, rounding_at, with_gradient
+from certus.kernel.rounding import SOME, TENS, TINY, slack, up
 
 _CORNER = 1e-8  # least |bz| at which σ'(z)/z is computed; the bound is valid for any value
 _NUMBERS = 1 << 20  # in the largest tensor of the quadratic forms that are bounded together
@@ -55,7 +63,7 @@ class Tangents:
         sample, rival: (p,) which margin F_rival − F_y; no two share both. point: (p, *shape) where u* leads.
         factors: (pairs,) above 1. distances: (p, pairs), positive; may be ∞.
         shaped: whether Q is that of a hidden layer, not κ·I.
-        factor: (units, rank) M and (rank, features) R with A ≈ MR and RRᵀ ≈ I, for the matrix A before the
+        factor: (units, rank) N and (rank, features) R with A ≈ NR and RRᵀ ≈ I, for the matrix A before the
             units, if its rank is small; what they miss is counted.
     """
 
@@ -80,14 +88,6 @@ class Parabolas:
     coefficient: Tensor
     curvature: Tensor
 
-    def beside(self, other: Parabolas) -> Parabolas:
-        """The pairs of both."""
-        return Parabolas(
-            torch.cat([self.rise, other.rise], 2),
-            torch.cat([self.coefficient, other.coefficient], 2),
-            torch.minimum(self.curvature, other.curvature),
-        )
-
 
 @dataclass(frozen=True, eq=False)
 class Constants:
@@ -97,7 +97,7 @@ class Constants:
         edge: index of the ball's radius; None for all of space.
         margin_lipschitz, margin_curvature: Lip, and κ with m(x + δ) ≤ m(x) + ⟨∇m(x), δ⟩ + (κ/2)‖δ‖² at the
             sample x, where ``parabolas`` hold too; (n, 0) for a squared error.
-        slope, curvature: G and L⁺ of the loss; root: α with ℓ(x) ≤ (√ℓ(x₀) + α‖x − x₀‖)², 0 for other losses.
+        slope, curvature, root: G, L⁺ and α of ``Loss.constants``.
     """
 
     edge: int | None
@@ -106,43 +106,46 @@ class Constants:
     slope: Tensor
     curvature: Tensor
     root: Tensor
-    parabolas: Parabolas | None = None
+    parabolas: tuple[Parabolas, ...] = ()
 
-    def beside(self, parabolas: Parabolas) -> Constants:
-        """With these parabolas of the margins, and the curvatures that they show at the samples."""
-        both = parabolas if self.parabolas is None else self.parabolas.beside(parabolas)
-        bent = torch.minimum(self.margin_curvature, parabolas.curvature)
-        return replace(self, margin_curvature=bent, parabolas=both)
+    def beside(self, new: Parabolas) -> Constants:
+        """With these parabolas of the margins, too, and the curvatures that they show at the samples."""
+        bent = torch.minimum(self.margin_curvature, new.curvature)
+        return replace(self, margin_curvature=bent, parabolas=(*self.parabolas, new))
+
+    def within(self, larger: Constants) -> Constants:
+        """The smaller of each of these bounds and of those on a larger set."""
+        names = ("margin_lipschitz", "margin_curvature", "slope", "curvature", "root")
+        least: Any = {name: torch.minimum(getattr(self, name), getattr(larger, name)) for name in names}
+        return replace(self, **least, parabolas=larger.parabolas)
 
 
 def constants(
     problem: Problem, values: Values, radius: float | None = None, edge: int | None = None
 ) -> Constants:
     """Bounds on balls, or everywhere, as seen from the samples."""
-    parts, ones, loss = problem.bounds(radius), torch.ones_like(values.loss), problem.loss
+    parts, ones = problem.bounds(radius), torch.ones_like(values.loss)
     curvature = ones * torch.cat([torch.stack(list(part.curvature.values())).amin(0) for part in parts])
     if bool(torch.isnan(curvature).any()):
         raise Refused("the bounds overflow float64")
     slope = ones * torch.cat([part.lipschitz for part in parts])
-    if loss is None:
-        root = torch.minimum(ones * torch.cat([part.output_lipschitz for part in parts]), values.root)
-        return Constants(edge, values.margins, values.margins, slope, curvature, root)
-    # A claim may leave the margins out: then nothing is known of them.
-    unknown = torch.where(problem.own, 0.0, math.inf)
-    matrices = [
-        unknown if each[0] is None else torch.cat([part for part in each if part is not None])
-        for each in ([p.margin_lipschitz for p in parts], [p.margin_curvature for p in parts])
-    ]
-    lipschitz, bent = (each[0].T[problem.targets] if each.dim() == 3 else each for each in matrices)
-    if problem.affine:
-        lipschitz = torch.minimum(lipschitz, values.steepness)
-    most, root = lipschitz.amax(1), torch.zeros_like(ones)
-    if isinstance(loss, Hinge):
-        slope, root = (most, root) if loss.power == 1 else (ones * math.inf, most)
-        curvature = ones * math.inf
-    elif not loss.smoothing:
-        slope = torch.minimum(slope, up(loss.slope * most))
-    return Constants(edge, lipschitz, bent, slope, curvature, root)
+    lipschitz = bent = values.margins
+    if problem.loss.labelled:
+        lipschitz = _margins(problem, [part.margin_lipschitz for part in parts])
+        bent = _margins(problem, [part.margin_curvature for part in parts])
+        if problem.affine:
+            lipschitz = torch.minimum(lipschitz, values.steepness)
+        most = lipschitz.amax(1)
+    else:
+        most = torch.minimum(ones * torch.cat([part.output_lipschitz for part in parts]), values.root)
+    return Constants(edge, lipschitz, bent, *problem.loss.constants(slope, curvature, most))
+
+
+def _margins(problem: Problem, parts: list[Tensor | None]) -> Tensor:
+    """(n, K) entries for the labels y, from those of samples, or of all [k, y]; ∞ where a claim has none."""
+    given = [part for part in parts if part is not None]
+    whole = torch.cat(given) if given else torch.where(problem.own, 0.0, math.inf).double()
+    return whole[0].T[problem.targets] if whole.dim() == 3 else whole
 
 
 def _euclidean(problem: Problem) -> bool:
@@ -181,62 +184,45 @@ def _spread(problem: Problem, units: Pointwise, points: Tensor, rival: Tensor) -
 
 def parabolas(problem: Problem, values: Values, everywhere: Constants, tangents: Tangents) -> Parabolas:
     """Parabolas from the proposed points, for a norm that is Euclidean behind a scaling."""
-    cost, sample, rival, layer = problem.cost, tangents.sample, tangents.rival, hidden_layer(problem)
-    if not isinstance(cost, Lp) or not _euclidean(problem) or (tangents.shaped and layer is None):
+    sample, rival, layer = tangents.sample, tangents.rival, hidden_layer(problem)
+    if not _euclidean(problem) or (tangents.shaped and layer is None):
         raise Refused("no parabolas for this norm, or no quadratic form for this network")
-    if everywhere.edge is not None or everywhere.parabolas is not None:
+    if everywhere.edge is not None or everywhere.parabolas:
         raise Refused("parabolas need curvatures that hold everywhere")
     if not bool((tangents.factors > 1).all()) or not bool((tangents.distances > 0).all()):
         raise Refused("the factors of multipliers must exceed 1, and distances be positive")
     named = torch.stack([sample, rival])
     if named.unique(dim=1).shape[1] < len(sample) or bool((named < 0).any()):
         raise Refused("no two parabolas may be proposed for one margin, which has indices from 0 on")
-    there, origin = problem.select(sample), values.margins[sample, rival]
-    known = torch.isfinite(tangents.point).flatten(1).all(1)
-    leaf = torch.where(per_sample(known, tangents.point), tangents.point, there.inputs)
-    leaf = (there.inputs + cost.freed(leaf - there.inputs)).requires_grad_()
-    with torch.enable_grad():
-        both = there.outputs(leaf).gather(1, torch.stack([rival, there.targets], 1))
-        margin = both[:, 0] - both[:, 1]
-        (slope,) = torch.autograd.grad(margin.sum(), leaf)
-    margin, point = margin.detach(), leaf.detach()
-    rounding, centered = rounding_at(problem.graph, point), (point == there.inputs).flatten(1).all(1)
-    height = margin - origin + 2 * rounding.values + TENS * (margin.abs() + origin.abs())
-    slope = torch.where(per_sample(centered, slope), there.feasible(slope), cost.freed(slope))
-    gradient, move = (slope / cost.stretch).flatten(1), (point - there.inputs) * cost.stretch
-    # Two gradients of outputs, each with its error, and the rounding of their difference and whitening.
-    error = 2 * cost.dual_size(rounding.slopes + FEW * rounding.rows)
-    error = error + (TENS + cost.rounding) * gradient.norm(dim=1)
-    square = (move**2).flatten(1).sum(1)
-    start = _Start(
-        torch.where(centered, 0.0, height), gradient, error, move.flatten(1), square, tangents.distances
-    )
+    there, proposed = problem.select(sample), torch.isfinite(tangents.point).flatten(1).all(1)
+    point = torch.where(per_sample(proposed, tangents.point), tangents.point, there.inputs)
+    point = there.inputs + problem.cost.freed(point - there.inputs)
+    centered = (point == there.inputs).flatten(1).all(1)
+    start = _Start.at(there, rival, values.margins[sample, rival], point, centered, tangents.distances)
     curvature = everywhere.margin_curvature[sample, rival].clamp_min(0)
     if layer is not None:
-        spread = _spread(there, layer[2], point, rival)
-        first = problem.graph.nodes[1].action
+        spread, first = _spread(there, layer[2], point, rival), problem.graph.nodes[1].action
         assert isinstance(first, Affine)
         curvature = torch.minimum(curvature, up(spread.amax(1) * first.norm**2))
     if layer is None or not tangents.shaped:
         rise, coefficient = start.isotropic(tangents.factors, curvature)
     else:
-        pairs = len(tangents.factors)
-        side = min(layer[0].shape) if tangents.factor is None else tangents.factor[0].shape[1]
-        few = max(1, _NUMBERS // (layer[0].shape[1] * pairs + side**2))
         form = _factored(*layer[:2], tangents.factor)
+        side = min(form.matrix.shape) if form.rotation is None else form.matrix.shape[1]
+        few = max(1, _NUMBERS // (layer[0].shape[1] * len(tangents.factors) + side**2))
         parts = [
             start.select(some).shaped(tangents.factors, form, spread[some])
             for some in torch.arange(len(sample)).split(few)
         ]
-        rise, coefficient, curvature = (torch.cat([part[i] for part in parts]) for i in range(3))
-    shape = (*values.margins.shape, rise.shape[1])
-    rises, coefficients = (torch.full(shape, math.inf, dtype=torch.float64) for _ in range(2))
-    finite = torch.isfinite(rise) & torch.isfinite(coefficient) & known.unsqueeze(1)
-    rises[sample, rival] = torch.where(finite, rise, math.inf)
-    coefficients[sample, rival] = torch.where(finite, coefficient, math.inf)
-    seen = torch.full(shape[:2], math.inf, dtype=torch.float64)
-    seen[sample, rival] = torch.where(centered & known, curvature, math.inf)
-    return Parabolas(rises, coefficients, seen)
+        rise, coefficient, curvature = (torch.cat(part) for part in zip(*parts, strict=True))
+    finite = torch.isfinite(rise) & torch.isfinite(coefficient) & proposed.unsqueeze(1)
+
+    def placed(numbers: Tensor, valid: Tensor) -> Tensor:
+        shape = (*values.margins.shape, *numbers.shape[1:])
+        return torch.full(shape, math.inf).double().index_put((sample, rival), numbers.where(valid, math.inf))
+
+    seen = placed(curvature, centered & proposed)
+    return Parabolas(placed(rise, finite), placed(coefficient, finite), seen)
 
 
 @dataclass(frozen=True, eq=False)
@@ -253,8 +239,8 @@ class _Factored:
 def _factored(matrix: Tensor, lost: float, factor: tuple[Tensor, Tensor] | None) -> _Factored:
     """Count what a proposed factor misses.
 
-    With Δ = ‖RRᵀ − I‖ < 1 the polar factor of R has orthonormal rows and is within Δ of R: A is M times it,
-    up to ‖A − MR‖ + ‖M‖Δ.
+    With Δ = ‖RRᵀ − I‖ < 1 the polar factor of R has orthonormal rows and is within Δ of R: A is N times it,
+    up to ‖A − NR‖ + ‖N‖Δ.
     """
     if factor is None:
         return _Factored(matrix, None, lost)
@@ -285,6 +271,26 @@ class _Start:
     square: Tensor
     distances: Tensor
 
+    @staticmethod
+    def at(
+        problem: Problem, rival: Tensor, origin: Tensor, point: Tensor, centered: Tensor, distances: Tensor
+    ) -> _Start:
+        """Of F_rival − F_y at (p, *shape) points, one for each sample; ``origin`` is the margin there."""
+        cost, rounding = problem.cost, rounding_at(problem.graph, point)
+        assert isinstance(cost, Lp)
+
+        def margins(points: Tensor) -> Tensor:
+            both = problem.outputs(points).gather(1, torch.stack([rival, problem.targets], 1))
+            return both[:, 0] - both[:, 1]
+
+        margin, slope = with_gradient(margins, point)
+        height = margin - origin + 2 * rounding.values + TENS * (margin.abs() + origin.abs())
+        slope = torch.where(per_sample(centered, slope), problem.feasible(slope), cost.freed(slope))
+        gradient, move = (slope / cost.stretch).flatten(1), (point - problem.inputs) * cost.stretch
+        error = cost.dual_size(rounding.difference()) + (TENS + cost.rounding) * gradient.norm(dim=1)
+        square, move = (move**2).flatten(1).sum(1), move.flatten(1)
+        return _Start(torch.where(centered, 0.0, height), gradient, error, move, square, distances)
+
     def select(self, index: Tensor) -> _Start:
         return _Start(*(part[index] for part in vars(self).values()))
 
@@ -298,55 +304,53 @@ class _Start:
         sizes = length + multiplier * self.square.sqrt().unsqueeze(1)
         return multiplier, pull, self.error.unsqueeze(1) + TENS * sizes
 
-    def rise(self, multiplier: Tensor, half: Tensor) -> Tensor:
-        """(p, pairs) m* − m(x) − (λ/2)‖u*‖² + half, rounded up and clipped below at its lower bound 0."""
+    def parabola(self, multiplier: Tensor, root: Tensor, spare: Tensor) -> tuple[Tensor, Tensor]:
+        """(p, pairs) rises m* − m(x) − (λ/2)‖u*‖² + root²/2, at least 0 as m(x) is below, and coefficients λ,
+        where ``root`` ≥ ⟨e, (λ − Q)⁻¹e⟩^½; ∞ unless ``spare`` ≤ λ − λ_max(Q) is positive."""
+        half = torch.where(spare > 0, root**2 / 2, math.inf)
         below, height = multiplier * self.square.unsqueeze(1) / 2, self.height.unsqueeze(1)
-        return (height - below + up(half, SOME) + SOME * (below + height.abs())).clamp_min(0)
+        rise = height - below + up(half, SOME) + SOME * (below + height.abs())
+        return rise.clamp_min(0), up(multiplier, SOME)
 
     def isotropic(self, factors: Tensor, curvature: Tensor) -> tuple[Tensor, Tensor]:
         """(p, pairs) rises and coefficients with Q = κ·I."""
         multiplier, pull, error = self.pull(factors, curvature)
         spare = multiplier - up(curvature, SOME).unsqueeze(1)
-        half = torch.where(spare > 0, (pull.norm(dim=1) + error) ** 2 / (2 * spare), math.inf)
-        return self.rise(multiplier, half), up(multiplier, SOME)
+        return self.parabola(multiplier, (pull.norm(dim=1) + error) / spare.sqrt(), spare)
 
     def shaped(self, factors: Tensor, form: _Factored, spread: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The same with Q = BᵀB, B = diag(√spread)A, and (p,) bounds on λ_max(Q).
-
-        With fewer units than features ⟨e, (λ − BᵀB)⁻¹e⟩ = (‖e‖² + ⟨Be, (λ − BBᵀ)⁻¹Be⟩)/λ. With A = MR and
-        orthonormal rows of R it is ⟨Re, (λ − MᵀDM)⁻¹Re⟩ + ‖e − RᵀRe‖²/λ.
-        """
-        matrix, rotation, lost = form.matrix, form.rotation, form.lost
-        roots, short = spread.sqrt().unsqueeze(2), rotation is None and matrix.shape[0] < matrix.shape[1]
-        scaled = matrix * roots if not short else matrix
-        gram = scaled @ scaled.T * roots * roots.mT if short else scaled.mT @ scaled
+        """The same with Q = AᵀDA, D = diag(spread), and (p,) bounds on λ_max(Q)."""
+        matrix, rotation = form.matrix, form.rotation
+        units = rotation is None and matrix.shape[0] < matrix.shape[1]  # the inverse is taken among them
+        roots = spread.sqrt().unsqueeze(2)
+        scaled = matrix if units else matrix * roots
+        gram = scaled @ scaled.T * roots * roots.mT if units else scaled.mT @ scaled
         values, vectors = torch.linalg.eigh(gram)
         top = checked_quadratic(matrix, spread, values[:, -1]).unsqueeze(1)
-        coarse = lost * spread.amax(1, keepdim=True).sqrt()
+        coarse = form.lost * spread.amax(1, keepdim=True).sqrt()
         inexact = up(2 * top.sqrt() * coarse + coarse**2)  # Q is above that of ``matrix`` by this at most
         relative = slack(sum(matrix.shape) + 8)
         trace = (spread * (matrix**2).sum(1)).sum(1, keepdim=True)  # at least ‖|Q|‖
         off = 2 * relative * trace  # of the computed form
         multiplier, pull, error = self.pull(factors, (top + inexact + 2 * off)[:, 0])
         inner = multiplier - inexact
-        shift, spare = (inner - off).unsqueeze(1), inner - top - 2 * off
-        vector, size = (matrix @ pull) * roots if short else pull, pull.norm(dim=1)
-        blur, outside = relative * trace.sqrt() * size if short else torch.zeros_like(inner), None
-        if rotation is not None:
-            vector = rotation @ pull
-            blur = (form.skew + slack(rotation.shape[1])) * size
-            outside = (pull - rotation.mT @ vector).norm(dim=1) + 4 * blur
-        solution = vectors @ ((vectors.mT @ vector) / (shift - values.unsqueeze(2)))  # any vector will do
+        shift, spare, size = (inner - off).unsqueeze(1), inner - top - 2 * off, pull.norm(dim=1)
+        vector, blur = pull, torch.zeros_like(inner)  # blur: of the vector's own rounding
+        if units:
+            vector, blur = (matrix @ pull) * roots, relative * trace.sqrt() * size
+        elif rotation is not None:
+            vector, blur = rotation @ pull, (form.skew + slack(rotation.shape[1])) * size
+        solution = vectors @ ((vectors.mT @ vector) / (shift - values.unsqueeze(2)))  # any y will do
         product = shift * solution - gram @ solution
         length: Tensor = solution.norm(dim=1)
         rounding = relative * (vector.norm(dim=1) + (inner + trace) * length)
         residual = (vector - product).norm(dim=1) + rounding
         square = ((2 * vector - product) * solution).sum(1) + 2 * rounding * length + residual**2 / spare
-        # In the norm of M⁻¹ an error is at most its length by the root of the least eigenvalue of M.
         square = (square.clamp_min(0).sqrt() + blur / spare.sqrt()) ** 2
-        if short:
+        if units:
             square = up((pull**2).sum(1) + square, relative) / inner
-        if outside is not None:
+        elif rotation is not None:
+            outside = (pull - rotation.mT @ vector).norm(dim=1) + 4 * blur
             square = up(square + outside**2 / inner, SOME)
-        half = torch.where(spare > 0, (square.sqrt() + error / spare.sqrt()) ** 2 / 2, math.inf)
-        return self.rise(multiplier, half), up(multiplier, SOME), up(top + inexact)[:, 0]
+        parabola = self.parabola(multiplier, square.sqrt() + error / spare.sqrt(), spare)
+        return *parabola, up(top + inexact)[:, 0]

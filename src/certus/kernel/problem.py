@@ -13,6 +13,7 @@ length 1 and t = 0; all others follow, as everything is linear in (m, t).
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -21,44 +22,12 @@ from torch import Tensor
 
 from certus.kernel.costs import Cost, Domain, Quadratic
 from certus.kernel.graph import Graph, Node
-from certus.kernel.losses import Softmax
+from certus.kernel.losses import Hinge, Loss, Rounding, Softmax, SquaredError, margins_above
 from certus.kernel.operators import Affine, Convolution, Dense, Diagonal, Product, Reshape
-from certus.kernel.passes import Refused, norm
-from certus.kernel.rounding import FEW, HUNDREDS, SOME, TENS, slack, up
+from certus.kernel.passes import Refused
 from certus.kernel.smoothness import MOST_CLASSES, Bounds, Smoothness
 
 _NUMBERS = 1 << 18  # in one tensor of a pass: 2 MB, which fits into the cache
-
-
-@dataclass(frozen=True)
-class Hinge:
-    """max(0, 1 + m)^power for one output F beside an output 0, m its margin, and power 1 or 2."""
-
-    power: int = 1
-
-
-Loss = Softmax | Hinge | None
-"""None is the squared error ‖F − y‖²."""
-
-
-@dataclass(frozen=True, eq=False)
-class Rounding:
-    """Error bounds at each of n points; every entry is (n,).
-
-    Attributes:
-        outputs: largest absolute computed output; values: bound on |computed − true| of every output.
-        rows: bound on the L2 norm of the gradient of Σ rₖFₖ, for every ‖r‖ ≤ 1.
-        slopes: bound on the L2 error of such a gradient, if r itself is exact.
-    """
-
-    outputs: Tensor
-    values: Tensor
-    rows: Tensor
-    slopes: Tensor
-
-    def gradient(self, row: Tensor, error: Tensor) -> Tensor:
-        """(n,) error of gradients for rows with ‖r‖ ≤ ``row`` and ‖r̂ − r‖ ≤ ``error``, both (n,)."""
-        return up((row + error) * self.slopes + error * self.rows)
 
 
 def outputs_at(graph: Graph, points: Tensor) -> tuple[Tensor, Tensor]:
@@ -72,12 +41,22 @@ def rounding_at(graph: Graph, points: Tensor) -> Rounding:
     outputs, error, memory = graph.rounded(points)
     start = torch.ones(len(points), dtype=torch.float64)
     rows, slopes = graph.backward_error(memory, start, torch.zeros_like(start))
-    return Rounding(outputs.abs().flatten(1).amax(1), _largest(error), rows, 2 * slopes)
+    width = math.prod(graph.out_shape)
+    return Rounding(outputs.abs().flatten(1).amax(1), _largest(error), rows, 2 * slopes, width)
 
 
 def _largest(error: Tensor) -> Tensor:
     """Largest error, doubled to cover the rounding of this computation; NaN becomes ∞."""
     return 2 * error.flatten(1).amax(1).nan_to_num(math.inf, math.inf)
+
+
+def with_gradient(function: Callable[[Tensor], Tensor], points: Tensor) -> tuple[Tensor, Tensor]:
+    """(n,) values of a function of each of n points, and (n, *shape) its gradients, as computed."""
+    leaf = points.detach().clone().requires_grad_()
+    with torch.enable_grad():
+        values = function(leaf)
+        (slope,) = torch.autograd.grad(values.sum(), leaf)
+    return values.detach(), slope
 
 
 def whitened(graph: Graph, whitening: Tensor) -> Graph:
@@ -134,34 +113,35 @@ class Problem:
     @staticmethod
     def of(
         graph: Graph,
-        loss: Loss,
+        loss: Loss | None,
         cost: Cost,
         domain: Domain,
         data: tuple[Tensor, Tensor],
         claimed: Bounds | None = None,
     ) -> Problem:
-        """Merge the cost into the first layer of a graph; its norm there may be claimed before use."""
+        """Merge the cost into the first layer of a graph; its norm there may be claimed before use. The loss
+        is a squared error for None."""
         if cost.shape != graph.shape:
             raise Refused(f"the cost is for points of shape {cost.shape}; the graph takes {graph.shape}")
         moved = graph if cost.whitening is None else whitened(graph, cost.whitening)
-        softmax = Softmax(logistic=True) if isinstance(loss, Hinge) else loss
-        if softmax is not None and softmax.logistic != (math.prod(graph.out_shape) == 1):
+        loss = loss or SquaredError()
+        if loss.labelled and loss.logistic != (math.prod(graph.out_shape) == 1):
             raise Refused("a logistic loss or a hinge has one output, others of the softmax family several")
+        smooth = Softmax(logistic=True) if isinstance(loss, Hinge) else loss
+        softmax = smooth if isinstance(smooth, Softmax) else None
         smoothness = Smoothness(moved, softmax, length=cost.length, unit=cost.unit)
         return Problem(smoothness, loss, cost, domain, *data, claimed).about(*data)
 
     def about(self, inputs: Tensor, targets: Tensor) -> Problem:
         """The same problem for other samples, which are checked."""
-        count, classes, outputs = len(inputs), self.classes, math.prod(self.graph.out_shape)
-        fits = (
-            inputs.shape[1:] == self.graph.shape and inputs.dtype == torch.float64 and len(targets) == count
-        )
+        count, classes = len(inputs), self.classes
         if classes is None:
-            fits = fits and targets.dtype == torch.float64 and targets.numel() == count * outputs
+            fits = targets.dtype == torch.float64 and targets.numel() == count * self.width
         else:
-            fits = fits and targets.dtype == torch.int64 and targets.shape == (count,)
+            fits = targets.dtype == torch.int64 and targets.shape == (count,)
             fits = fits and bool(((targets >= 0) & (targets < classes)).all())
-        if not fits or not bool(torch.isfinite(inputs).all()):
+        fits = fits and inputs.dtype == torch.float64 and len(targets) == count
+        if not (fits and inputs.shape[1:] == self.graph.shape and bool(torch.isfinite(inputs).all())):
             raise Refused(
                 "samples must be finite, of the graph's shape, with a label or float64 numbers each"
             )
@@ -179,10 +159,14 @@ class Problem:
         return self.smoothness.graph
 
     @property
+    def width(self) -> int:
+        """Number of outputs; a single logit has a 0 beside it."""
+        return math.prod(self.graph.out_shape) + self.loss.logistic
+
+    @property
     def classes(self) -> int | None:
-        """Number of labels; None for a squared error. A single logit stands for two."""
-        softmax = self.smoothness.softmax
-        return None if softmax is None else math.prod(self.graph.out_shape) + softmax.logistic
+        """Number of labels; None for a squared error."""
+        return self.width if self.loss.labelled else None
 
     @property
     def unit_cost(self) -> float:
@@ -200,29 +184,17 @@ class Problem:
         return torch.arange(self.classes or 0) == self.targets.reshape(len(self), -1)[:, :1]
 
     def outputs(self, points: Tensor) -> Tensor:
-        """(batch, classes) outputs of the graph; a single logit gets a 0 before it."""
+        """(batch, width) outputs of the graph; a single logit gets a 0 before it."""
         return self.margin_outputs(self.graph.apply(points))
 
     def margin_outputs(self, values: Tensor) -> Tensor:
         """The same from the graph's raw outputs."""
-        values, softmax = values.flatten(1), self.smoothness.softmax
-        single = softmax is not None and softmax.logistic
-        return torch.cat([torch.zeros_like(values), values], 1) if single else values
+        values = values.flatten(1)
+        return torch.cat([torch.zeros_like(values), values], 1) if self.loss.logistic else values
 
     def losses(self, points: Tensor) -> Tensor:
         """(batch,) ℓ at one point for each sample, as computed."""
-        outputs = self.outputs(points)
-        if self.loss is None:
-            return ((outputs - self.targets.reshape(outputs.shape)) ** 2).sum(1)
-        own, labels = self.own, self.targets.unsqueeze(1)
-        if isinstance(self.loss, Hinge):
-            margins = (outputs - outputs.gather(1, labels))[~own]
-            return (1 + margins).clamp_min(0) ** self.loss.power
-        lifted = torch.where(own, outputs, outputs + self.loss.offset)  # a float times a bool is float32
-        logs = torch.log_softmax(self.loss.scale * lifted, 1)
-        share = self.loss.smoothing
-        heights = -(1 - share) * logs.gather(1, labels)[:, 0] - share * logs.mean(1)
-        return self.loss.slope / self.loss.scale * heights
+        return self.loss.values(self.outputs(points), self.targets)
 
     @cached_property
     def rounding(self) -> Rounding:
@@ -231,35 +203,11 @@ class Problem:
 
     def slack(self, losses: Tensor, rounding: Rounding) -> Tensor:
         """(batch,) bound on the rounding of these losses."""
-        own = SOME * (1 + losses.abs())
-        if isinstance(self.loss, Softmax):
-            return 2 * self.loss.slope * rounding.values + self._softmax_rounding(self.loss, rounding) + own
-        error = rounding.values * math.sqrt(self.smoothness.outputs.classes)
-        if self.loss == Hinge(1):
-            return 2 * error + own
-        return 2 * losses.clamp_min(0).sqrt() * error + error**2 + own
+        return self.loss.slack(losses, rounding)
 
     def slope_error(self, losses: Tensor, rounding: Rounding) -> Tensor:
-        """(batch,) L2 bound on the rounding of the gradients of these losses; ∞ for a hinge and its kink.
-
-        A softmax is ½-Lipschitz from the sup-norm of its arguments to each of its entries, and ‖p − t‖² ≤ 2.
-        """
-        root = math.sqrt(self.smoothness.outputs.classes)
-        if isinstance(self.loss, Hinge):
-            return torch.full_like(losses, math.inf)
-        if self.loss is not None:
-            row = torch.full_like(losses, 1.5 * self.loss.slope)
-            off = self.loss.slope * self.loss.scale / 2 * rounding.values
-            off = off + self.loss.scale * self._softmax_rounding(self.loss, rounding)
-            return rounding.gradient(row, root * off)
-        away = 2 * (losses + self.slack(losses, rounding)).clamp_min(0).sqrt()
-        sizes = rounding.outputs + self.targets.abs().reshape(len(self), -1).amax(1)
-        return rounding.gradient(away, root * (2 * rounding.values + slack(8) * sizes))
-
-    def _softmax_rounding(self, loss: Softmax, rounding: Rounding) -> Tensor:
-        """(batch,) the rounding of the loss itself, relative to the terms that cancel."""
-        sizes = 1 + loss.scale * (rounding.outputs + abs(loss.offset))
-        return loss.slope / loss.scale * slack(self.smoothness.outputs.classes + 16) * sizes
+        """(batch,) L2 bound on the rounding of the gradients of these losses; ∞ for a hinge and its kink."""
+        return self.loss.slope_error(losses, self.targets, rounding)
 
     @cached_property
     def reach(self) -> Tensor:
@@ -283,9 +231,8 @@ class Problem:
         """Bounds on a ball around each sample, in portions that fit into the cache; everywhere for None."""
         if radius is None:
             return [self.smoothness.everywhere if self.claimed is None else self.claimed]
-        widest = max(math.prod(node.shape) for node in self.graph.nodes)
-        few = max(1, _NUMBERS // (self.smoothness.outputs.classes * widest))
-        targets = self.targets if self.loss is not None else self.targets.reshape(len(self), -1)
+        few = max(1, _NUMBERS // (self.width * max(math.prod(node.shape) for node in self.graph.nodes)))
+        targets = self.targets if self.loss.labelled else self.targets.reshape(len(self), -1)
         radii = torch.full((len(self),), radius, dtype=torch.float64)
         parts = zip(self.inputs.split(few), targets.split(few), radii.split(few), strict=True)
         return [self.smoothness.bound(*part) for part in parts]
@@ -296,67 +243,57 @@ class Values:
     """Losses and margins F_k − F_y at n samples; all but ``start`` rounded up, (n,) or (n, classes).
 
     Attributes:
-        loss, start: ℓ, and ℓ rounded down; slope: the dual norm of ∇ℓ.
+        loss, start: ℓ, and ℓ rounded down; slope: the dual norm of ∇ℓ; level: v of ``Loss.level``.
         margins, steepness: F_k − F_y and the dual norms of their gradients, ∞ for too many classes; of shape
-            (n, 0) for a squared error. error: (n,) of these gradients, in the dual norm.
-        level: v of the loss as a function of one number (``scores``).
+            (n, 0) for a squared error.
         root: the dual norm of ∇F, for one affine output and a squared error; ∞ otherwise.
     """
 
     loss: Tensor
     start: Tensor
     slope: Tensor
+    level: Tensor
     margins: Tensor
     steepness: Tensor
-    error: Tensor
-    level: Tensor
     root: Tensor
 
     @staticmethod
     def at(problem: Problem) -> Values:
         problem.smoothness.check_scales()
-        cost, rounding, own = problem.cost, problem.rounding, problem.own
-        leaf = problem.inputs.clone().requires_grad_()
-        with torch.enable_grad():
-            losses = problem.losses(leaf)
-            (slope,) = torch.autograd.grad(losses.sum(), leaf)
-            outputs = problem.outputs(leaf)
-            few = outputs.shape[1] <= MOST_CLASSES and (problem.loss is not None or problem.affine)
-            rows = [
-                torch.autograd.grad(outputs[:, k].sum(), leaf, retain_graph=True, allow_unused=True)[0]
-                for k in range(outputs.shape[1] if few else 0)
-            ]
-        losses, outputs = losses.detach(), outputs.detach()
-        rows = [torch.zeros_like(leaf) if row is None else row for row in rows]
+        cost, loss, targets, rounding = problem.cost, problem.loss, problem.targets, problem.rounding
+        losses, slope = with_gradient(problem.losses, problem.inputs)
         room = problem.slack(losses, rounding)
         if not bool(torch.isfinite(losses + room).all()):
             raise Refused("the network overflows float64 at some samples")
-        slopes = cost.dual(problem.feasible(slope)) + cost.dual_size(problem.slope_error(losses, rounding))
-        # Two gradients of outputs, each with its error, and the rounding of their difference.
-        error = 2 * cost.dual_size(rounding.slopes + FEW * rounding.rows)
-        margins, steepness = losses.new_empty(len(losses), 0), losses.new_empty(len(losses), 0)
-        level, root = losses + room, torch.full_like(losses, math.inf)
-        if problem.loss is None:
-            away, width = outputs - problem.targets.reshape(outputs.shape), outputs.shape[1]
-            level = up(norm(away), slack(width)) + math.sqrt(width) * (rounding.values + FEW * norm(outputs))
-            if len(rows) == 1:
-                # |F − y| grows where F rises, and where it falls.
-                both = [cost.dual(problem.feasible(row)) for row in (rows[0], -rows[0])]
-                root = torch.maximum(*both) + error
-        else:
-            margins = outputs - outputs[own].unsqueeze(1)
-            margins = margins + 2 * rounding.values.unsqueeze(1) + TENS * margins.abs()
-            margins = torch.where(own, 0.0, margins)
-            steepness = torch.where(own, 0.0, torch.full_like(margins, math.inf))
-            if rows:
-                stacked = torch.stack(rows)
-                mine = stacked[problem.targets, torch.arange(len(leaf))]
-                duals = [cost.dual(problem.feasible(row - mine)) + error for row in stacked]
-                steepness = torch.where(own, 0.0, torch.stack(duals, 1))
-        if isinstance(problem.loss, Hinge):
-            level = (1 + margins[~own]) + FEW * (1 + margins[~own].abs())
-        elif problem.loss is not None and not problem.loss.smoothing:
-            lifted = torch.where(own, -math.inf, problem.loss.scale * (margins + problem.loss.offset))
-            sizes = 1 + torch.where(own, 0.0, lifted).abs().amax(1)
-            level = torch.logsumexp(lifted, 1) + max(HUNDREDS, slack(lifted.shape[1])) * sizes
-        return Values(losses + room, losses - 1.1 * room, slopes, margins, steepness, error, level, root)
+        steep = cost.dual(problem.feasible(slope)) + cost.dual_size(problem.slope_error(losses, rounding))
+        outputs, rows = _output_gradients(problem)
+        root, margins = torch.full_like(losses, math.inf), losses.new_empty(len(losses), 0)
+        steepness, error = margins, cost.dual_size(rounding.difference())
+        if loss.labelled:
+            margins = margins_above(outputs, targets, rounding)
+            steepness = torch.where(problem.own, 0.0, math.inf).double()
+        if loss.labelled and rows:
+            stacked = torch.stack(rows)
+            mine = stacked[targets, torch.arange(len(targets))]
+            duals = [cost.dual(problem.feasible(row - mine)) + error for row in stacked]
+            steepness = torch.where(problem.own, 0.0, torch.stack(duals, 1))
+        elif len(rows) == 1 and problem.affine:
+            # |F − y| grows where F rises, and where it falls.
+            both = [cost.dual(problem.feasible(row)) for row in (rows[0], -rows[0])]
+            root = torch.maximum(*both) + error
+        level = loss.level(outputs, targets, rounding)
+        return Values(losses + room, losses - 1.1 * room, steep, level, margins, steepness, root)
+
+
+def _output_gradients(problem: Problem) -> tuple[Tensor, list[Tensor]]:
+    """(n, width) outputs at the samples, and (n, *shape) gradients of each; none if they are many, or if no
+    rule uses them."""
+    leaf = problem.inputs.clone().requires_grad_()
+    with torch.enable_grad():
+        outputs = problem.outputs(leaf)
+        used = problem.width <= MOST_CLASSES and (problem.loss.labelled or problem.affine)
+        rows = [
+            torch.autograd.grad(column.sum(), leaf, retain_graph=True)[0]
+            for column in outputs.unbind(1)[: problem.width if used else 0]
+        ]
+    return outputs.detach(), rows

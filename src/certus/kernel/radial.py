@@ -9,11 +9,11 @@ are below their chords, so that the supremum over the ring of (chord − γgr²)
 - the loss itself: ℓ(x₀) + min(G·r, ‖∇ℓ(x₀)‖r + L⁺r²/2), or (√ℓ(x₀) + αr)² for squares.
 
 Constants are those of the smallest ball with constants that contains the ring, or those of all of space. The
-rings are proposals.
+rings are proposals. Each of the functions in a minimum is a + br + cr²/2 with a, b, c ≥ 0.
 
-*Radii.* No error is nearer than the least root of the e_k. Each is the smallest of several functions, so that
-its root is the largest of theirs: −m/Lip for m + Lip·r, −2m/(g + √(g² − 2κm)) for m + gr + κr²/2, and
-√(−2(m + c)/λ) for m + c + λr²/2. Ties are errors. Beyond the reach of Z there is none.
+*Radii.* No error is nearer than the least root of the e_k. The root of a minimum is the largest of the roots,
+and m + a + br + cr²/2 has, for s = −m − a ≥ 0, the root 2s/(b + √(b² + 2cs)). Ties are errors. Beyond the
+reach of Z there is none.
 """
 
 from __future__ import annotations
@@ -25,37 +25,20 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from certus.kernel.losses import Softmax
-from certus.kernel.majorants import Constants, Parabolas, constants
+from certus.kernel.losses import Form, Score, Softmax
+from certus.kernel.majorants import Constants, constants
 from certus.kernel.passes import Refused
-from certus.kernel.problem import Hinge, Problem, Values
-from certus.kernel.rounding import FEW, HUNDREDS, SOME, TINY, down, slack, up
-from certus.kernel.scores import Form, Score
-
-
-def _within(ball: Constants, larger: Constants) -> Constants:
-    """The elementwise minimum of bounds on a ball and on a larger set."""
-    return Constants(
-        ball.edge,
-        torch.minimum(ball.margin_lipschitz, larger.margin_lipschitz),
-        torch.minimum(ball.margin_curvature, larger.margin_curvature),
-        torch.minimum(ball.slope, larger.slope),
-        torch.minimum(ball.curvature, larger.curvature),
-        torch.minimum(ball.root, larger.root),
-        larger.parabolas,
-    )
+from certus.kernel.problem import Problem, Values
+from certus.kernel.rounding import FEW, SOME, TINY, down, up
 
 
 def score_of(problem: Problem, values: Values, everywhere: Constants) -> Score:
-    """The loss as a function of one number (``scores``)."""
-    if isinstance(problem.loss, Softmax) and not problem.loss.smoothing:
-        steepest, scale = everywhere.margin_lipschitz.amax(1), problem.loss.scale
-        return Score(
-            Form.SOFTPLUS, values.level, up(scale * steepest, FEW), up(problem.loss.slope / scale, FEW)
-        )
-    if problem.loss in (None, Hinge(2)):
-        return Score(Form.SQUARE, values.level, everywhere.root)
-    return Score(Form.POSITIVE, values.level, everywhere.slope)
+    """The loss as a function of one number (``Score``)."""
+    loss = problem.loss
+    if isinstance(loss, Softmax) and loss.form is Form.SOFTPLUS:
+        steepness = up(loss.scale * everywhere.margin_lipschitz.amax(1), FEW)
+        return Score(loss.form, values.level, steepness, up(loss.slope / loss.scale, FEW))
+    return Score(loss.form, values.level, everywhere.root if loss.form is Form.SQUARE else everywhere.slope)
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,19 +80,6 @@ class Profile:
         suprema = torch.cat([values.amin(0), self._beyond(price).unsqueeze(1)], 1)
         return torch.where(self.edges <= self.reach.unsqueeze(1), suprema, -math.inf)
 
-    def bound(self, rings: Tensor) -> Tensor:
-        """(n,) upper bounds on φ_γ from those on the rings."""
-        return torch.maximum(rings.amax(1), self._clipped(self.origin))
-
-    def lipschitz(self, gamma: float, roots: Tensor | None = None) -> Tensor:
-        """(n,) the Lipschitz rule (``scores``), and φ_γ ≤ ℓ(x₀) + G²/(4γg)."""
-        price = gamma * self.unit_cost
-        plain = self.origin + up(self.slope**2 / (4 * price), SOME)
-        return self._clipped(torch.minimum(plain, self.score.bound(price, roots)))
-
-    def _clipped(self, values: Tensor) -> Tensor:
-        return values if self.clip is None else values.clamp_max(self.clip)
-
     def _beyond(self, price: float) -> Tensor:
         """(n,) supremum over all r beyond the last edge: ℓ ≤ ℓ(x₀) + Gr, or (√ℓ(x₀) + αr)² for squares."""
         last, squares = float(self.edges[-1]), self.root > 0
@@ -119,6 +89,19 @@ class Profile:
         far = torch.where(squares, self.root * start / excess, self.slope / (2 * price)).clamp_min(last)
         heights = torch.where(squares, (start + self.root * far) ** 2, self.origin + self.slope * far)
         return (up(heights) - down(price * far**2, SOME)).nan_to_num(math.inf, math.inf)
+
+    def bound(self, rings: Tensor) -> Tensor:
+        """(n,) upper bounds on φ_γ from those on the rings."""
+        return torch.maximum(rings.amax(1), self._clipped(self.origin))
+
+    def lipschitz(self, gamma: float, roots: Tensor | None = None) -> Tensor:
+        """(n,) the Lipschitz rule (``Score``), and φ_γ ≤ ℓ(x₀) + G²/(4γg)."""
+        price = gamma * self.unit_cost
+        plain = self.origin + up(self.slope**2 / (4 * price), SOME)
+        return self._clipped(torch.minimum(plain, self.score.bound(price, roots)))
+
+    def _clipped(self, values: Tensor) -> Tensor:
+        return values if self.clip is None else values.clamp_max(self.clip)
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,7 +139,7 @@ def neighborhoods(
     # What holds on a larger set holds on a smaller one; the list ends with all of space.
     sets = [everywhere]
     for index in sorted(balls, reverse=True) if problem.claimed is None else ():
-        sets.insert(0, _within(constants(problem, values, float(edges[index]), index), sets[0]))
+        sets.insert(0, constants(problem, values, float(edges[index]), index).within(sets[0]))
         if on_ball is not None:
             on_ball()
     ends, first = [], 0
@@ -165,13 +148,31 @@ def neighborhoods(
         if first < last:
             ends.append(_majorants(problem, values, ball, edges[first:last], edges[first + 1 : last + 1]))
             first = last
+    left, right = (torch.cat(side, 2) for side in zip(*ends, strict=True))
+    score, cost = score_of(problem, values, everywhere), problem.unit_cost
     profile = Profile(
-        *(edges, torch.cat([end[0] for end in ends], 2), torch.cat([end[1] for end in ends], 2), values.loss),
-        *(everywhere.slope, everywhere.root, score_of(problem, values, everywhere)),
-        *(problem.reach, problem.unit_cost, clip),
+        *(edges, left, right, values.loss, everywhere.slope, everywhere.root),
+        *(score, problem.reach, cost, clip),
     )
     radius = None if problem.classes is None else certified_radii(problem, values, sets, edges)
     return Neighborhoods(problem, values, profile, sets, radius)
+
+
+Growth = tuple[Tensor, Tensor, Tensor]
+"""a, b and c ≥ 0 of functions a + br + cr²/2 of r; they broadcast to (n, …, functions, 1)."""
+_NOTHING = torch.zeros(1, dtype=torch.float64)
+
+
+def _growths(slope: Tensor, curvature: Tensor, lipschitz: Tensor) -> list[Growth]:
+    """br + cr²/2 and Lr, from (n, …) b, c and L."""
+    slope, curvature, lipschitz = (each[..., None, None] for each in (slope, curvature, lipschitz))
+    return [(_NOTHING, slope, curvature.clamp_min(0)), (_NOTHING, lipschitz, _NOTHING)]
+
+
+def _margin_growths(values: Values, ball: Constants) -> list[Growth]:
+    """Bounds on m_k(x) − m_k(x₀), for (n, classes) margins."""
+    parabolas = [(each.rise[..., None], _NOTHING, each.coefficient[..., None]) for each in ball.parabolas]
+    return _growths(values.steepness, ball.margin_curvature, ball.margin_lipschitz) + parabolas
 
 
 def _majorants(
@@ -179,68 +180,47 @@ def _majorants(
 ) -> tuple[Tensor, Tensor]:
     """Values at both edges of some rings, (majorants, n, rings) each."""
     origin, loss = values.loss.unsqueeze(1), problem.loss
-    low, high = _rise(values.slope, ball.slope, ball.curvature, inner, outer)
-    lefts, rights = [origin + low], [origin + high]
-    if loss in (None, Hinge(2)):
+    rises = _ends(_growths(values.slope, ball.curvature, ball.slope), inner, outer)
+    majorants = [[origin + rise for rise in rises]]
+    if loss.form is Form.SQUARE:
         start, root = origin.sqrt(), ball.root.unsqueeze(1)
-        lefts.append((start + root * inner) ** 2)
-        rights.append((start + root * outer) ** 2)
-    if isinstance(loss, Softmax) and not loss.smoothing:
-        rises = _rise(values.steepness, ball.margin_lipschitz, ball.margin_curvature, inner, outer)
-        if ball.parabolas is not None:
-            rises = _below(rises, ball.parabolas, inner, outer)
-        rounding = max(HUNDREDS, slack(values.margins.shape[1]))
-        for majorants, rise in zip((lefts, rights), rises, strict=True):
-            lifted = loss.scale * (values.margins.unsqueeze(2) + rise + loss.offset)
-            lifted = torch.where(problem.own.unsqueeze(2), 0.0, lifted)
-            height = loss.slope / loss.scale * torch.logsumexp(lifted, 1)
-            majorants.append(height * (1 + rounding) + rounding)
-    return torch.stack(lefts), torch.stack(rights)
+        majorants.append([(start + root * edge) ** 2 for edge in (inner, outer)])
+    if isinstance(loss, Softmax) and loss.form is Form.SOFTPLUS:
+        rises, own = _ends(_margin_growths(values, ball), inner, outer), problem.own.unsqueeze(2)
+        majorants.append([loss.above(values.margins.unsqueeze(2) + rise, own) for rise in rises])
+    left, right = (torch.stack(side) for side in zip(*majorants, strict=True))
+    return left, right
 
 
-def _rise(
-    slope: Tensor, most: Tensor, curvature: Tensor, inner: Tensor, outer: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Values at both edges of rings of most·r or slope·r + curvature·r²/2, the smaller at the outer edge.
-
-    Shapes (n, …) and (rings,) → (n, …, rings).
-    """
-    steep = up(slope).unsqueeze(-1)
-    most, curvature = up(most.unsqueeze(-1)), up(curvature.clamp_min(0).unsqueeze(-1))
-    curved = steep * outer + curvature * outer**2 / 2
-    pick = curved <= most * outer
-    low = torch.where(pick, steep * inner + curvature * inner**2 / 2, most * inner)
-    return low, torch.where(pick, curved, most * outer)
-
-
-def _below(
-    rises: tuple[Tensor, Tensor], parabolas: Parabolas, inner: Tensor, outer: Tensor
-) -> tuple[Tensor, Tensor]:
-    """The smaller of the rises and of the parabola that is smallest at the outer edge."""
-    low, high = rises
-    rise, coefficient = parabolas.rise.unsqueeze(-1), parabolas.coefficient.unsqueeze(-1) / 2
-    least, which = up(rise + coefficient * outer**2).min(2)
-    first = up(rise + coefficient * inner**2).gather(2, which.unsqueeze(2)).squeeze(2)
-    smaller = least < high
-    return torch.where(smaller, first, low), torch.where(smaller, least, high)
+def _ends(growths: Sequence[Growth], inner: Tensor, outer: Tensor) -> tuple[Tensor, Tensor]:
+    """(n, …, rings) values at both edges of rings, of the function that is smallest at the outer edge."""
+    low = high = torch.tensor(math.inf, dtype=torch.float64)
+    for rise, slope, curvature in growths:
+        first, last = (up(rise + slope * edge + curvature * edge**2 / 2) for edge in (inner, outer))
+        last, which = last.min(-2)
+        first = first.gather(-2, which.unsqueeze(-2)).squeeze(-2)
+        low, high = torch.where(last < high, first, low), torch.where(last < high, last, high)
+    return low, high
 
 
 def certified_radii(
     problem: Problem, values: Values, sets: Sequence[Constants], edges: Tensor | None = None
 ) -> Tensor:
     """(n,) certified radii: every e_k stays below 0 up to there, on a ball where its constants hold."""
-    best, short, steep = torch.zeros_like(values.loss), (-values.margins).clamp_min(0), values.steepness
+    best, short = torch.zeros_like(values.loss), (-values.margins).clamp_min(0)[..., None, None]
     for ball in sets:
-        curvature = ball.margin_curvature.clamp_min(0)
-        curved = 2 * short / (steep + (steep**2 + 2 * curvature * short).sqrt())
-        roots = torch.maximum(short / ball.margin_lipschitz, curved.nan_to_num(0.0)).nan_to_num(0.0, math.inf)
-        if ball.parabolas is not None:
-            left = (short.unsqueeze(2) - ball.parabolas.rise).clamp_min(0)
-            more = (2 * left / ball.parabolas.coefficient).sqrt().nan_to_num(0.0)
-            roots = torch.maximum(roots, more.amax(2))
+        roots = torch.cat([_root(short, *growth) for growth in _margin_growths(values, ball)], 2)
+        roots = roots.amax((2, 3))
         radius = down(torch.where(problem.own, math.inf, roots).amin(1), SOME)
         if ball.edge is not None:
             assert edges is not None
             radius = radius.clamp_max(float(edges[ball.edge]))
         best = torch.maximum(best, radius)
     return torch.where(best > problem.reach, math.inf, best)
+
+
+def _root(short: Tensor, rise: Tensor, slope: Tensor, curvature: Tensor) -> Tensor:
+    """r with a + br + cr²/2 = short; squares that vanish in float64 count."""
+    left = (short - rise).clamp_min(0)
+    bend = curvature.sqrt() * (2 * left).sqrt()
+    return (2 * left / (slope + torch.hypot(slope, bend))).nan_to_num(0.0, math.inf)

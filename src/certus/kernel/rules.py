@@ -19,8 +19,9 @@ from enum import IntEnum
 import torch
 from torch import Tensor
 
+from certus.kernel.losses import Rounding
 from certus.kernel.passes import Refused
-from certus.kernel.problem import Problem, Rounding, rounding_at
+from certus.kernel.problem import Problem, rounding_at
 from certus.kernel.radial import Neighborhoods
 from certus.kernel.rounding import MANY, SOME, down, up
 
