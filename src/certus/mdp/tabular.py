@@ -128,7 +128,7 @@ class TabularQLearning:
         if transition.gamma < threshold:
             warnings.warn(
                 f"gamma = {transition.gamma:g} is below {threshold:.3g}: {where} the adversary moves a state "
-                "by more than a cell each step, which few agents survive.",
+                "by more than a cell in each step, and learning usually fails.",
                 WeakPenaltyWarning,
                 stacklevel=3,
             )
