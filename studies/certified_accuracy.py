@@ -51,26 +51,26 @@ _NAMES = {"near": "certus, for small distances", "far": "certus, for large dista
 """Networks as the table names them."""
 
 _HEAD = """\
-The share of MNIST's test images ({images:,}) that are *proven* to be classified rightly whatever moves them
-by at most ε in L2, in all of space (not only in [0, 1]); and the share that is left by errors that were
-found."""
+The share of MNIST's test images ({images:,}) that are *proven* to be classified correctly wherever each moves
+by at most ε in L2, in all of space (not only in [0, 1]); and the share for which no error was found within
+ε."""
 
 _COUNTS = """\
-Certified – attacked, both exact counts of images. Ours are of one hidden layer of 1,024 log cosh units on 100
-principal components, one network each; epochs: {epochs}. The others are as published, from networks of
-other kinds; a dash where no figure is at hand.
+Certified – attacked, both exact counts of images. Ours are for networks with one hidden layer of 1,024 log
+cosh units on 100 principal components; epochs: {epochs}. The other figures are as published, for networks of
+other kinds; a dash means that we have no figure.
 
 Both networks come from certified training (the curvature of cross-entropy is at most 2γ at every input), on
 images that two steps of PGM moved by ε in L2: {plans}.
 
 The certified radius of an image is that of a parabola that touches the margin where it is largest on a sphere
-([how](../../docs/mathematics.md#how-far-the-nearest-error-is)). Of the images that are classified rightly, a
-share of at least {same} has a radius within 1% of the distance of an error that was found. Where both counts
-of a cell agree no better proof is possible, only a better network."""
+([how](../../docs/mathematics.md#how-far-the-nearest-error-is)). Of the images that are classified correctly,
+a share of at least {same} has a radius within 1% of the distance to an error that was found. Where both
+counts of a cell agree, no better proof is possible for that network."""
 
 _CHOICE = """\
-Settings were compared on {images} images of the calibration split of seed 0, epochs: {epochs}; per cent
-certified:"""
+Settings were compared on {images} images of the calibration split of seed 0, epochs: {epochs}; certified
+accuracy in percent:"""
 
 
 def _networks(measured: Measured) -> dict[str, Mapping[str, Any]]:

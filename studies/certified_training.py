@@ -199,35 +199,35 @@ _NAMES = {
 _GAMMA = 1.5
 _SIDES = ("error", "loss")
 _HEAD = """\
-One network with γ above its proven smoothness bound, low clean error, and robustness beyond ERM: what
-`section:three-choose-two` of the paper left open.
+Can one network have a γ above its proven smoothness bound, a low clean error, and robustness beyond ERM?
+`section:three-choose-two` of the paper leaves this open.
 
-WRM and ERM under the same constraint L̄ ≤ 0.999·2γ, γ = 1.5, which holds after every step, and both without
-it. All share the network (100 principal components, 1,024 log cosh units), Adam with a cosine from 0.01,
-batches of 512, 10 epochs, and shifts by a pixel; the certified ones train at temperature 0.7. All of this was
-chosen on the calibration split of another seed (the last table). The long one has 100 epochs, warps of 0.1
-and temperature 0.53; the temperature was lowered when the test figures of one run of 60 epochs at 0.6 were
-known (clean error 0.0126), so its test figures are not quite those of unseen data. Numbers are means over the
-seeds; those of every seed stand in `measured.json`.
+WRM and ERM are trained under the constraint L̄ ≤ 0.999·2γ with γ = 1.5, which holds after every step, and
+without it. All use the same network (100 principal components, 1,024 log cosh units), Adam with a learning
+rate that falls from 0.01 along a cosine, batches of 512, 10 epochs, and shifts by a pixel; the certified ones
+train at temperature 0.7. These settings were chosen on the calibration split of another seed (last table).
+The long training has 100 epochs, affine maps of strength 0.1 and temperature 0.53. Its temperature was
+lowered after the test figures of one run of 60 epochs at 0.6 were known (clean error 0.0126), so its test
+data were not entirely unseen. Numbers are means over the seeds; `measured.json` has those of every seed.
 
-- *L̄ proven*: a bound on the curvature of cross-entropy at every input (the constraint's, and the largest over
-  the seeds). Unconstrained networks have one too, far above 2γ = 3: there WRM is a heuristic.
+- *L̄ proven*: a bound on the curvature of cross-entropy at every input, the largest over the seeds. For
+  unconstrained networks it is far above 2γ = 3, and WRM is a heuristic.
 - *clean*, *PGM*: test error on all 10,000 images; PGM-∞ of 15 steps of ε/4 from a random start, with images
-  kept in [0, 1] or not. *PGM → strong*: the same, and the worst of cross-entropy and margin losses with 40
-  steps and two starts each, on every 20th image (500; MNIST's are harder than the rest). *AutoAttack*: on
-  these images, for the first seed, beside the strong attack on that seed. All of these are attained, so they
-  are lower bounds on the worst case.
-- *error*, *loss at ρ*: attacked (attained by an actual distribution within ρ) – certified (proven for all of
-  them), on the same 500 images; ρ is a mean squared distance. *Certified error, all images*: the same
+  kept in [0, 1] or not. *PGM → strong*: PGM, and the worst of cross-entropy and margin losses with 40 steps
+  and two starts each, on every 20th image (500; MNIST's are harder than the rest). *AutoAttack*: on these
+  images, for the first seed, beside the strong attack on that seed. All of these are attained, so they are
+  lower bounds on the worst case.
+- *error*, *loss at ρ*: attacked (attained by a distribution within ρ that was found) – certified (proven for
+  all of them), on the same 500 images; ρ is a mean squared distance. *Certified error, all images*: the same
   proof on all 10,000. Upper bounds are rounded up, lower ones down.
 
-These are the sizes of the paper's scale; a quick look has its own, which stand at the top of its page."""
+These sizes are those of the paper's scale; a page at the quick scale states its own at the top."""
 _CHOICE = """\
 ## What certified training gains from its settings
 
-MNIST, γ = 1.5, one seed, errors on the calibration split (at the paper's scale 5,000 images, one of which is
-0.0002) and on 10,000 training images after 10 epochs; PGM-∞ of 15 steps of ε/4 from a random start. Each line
-changes the first as it says. All have the same proven bound."""
+MNIST, γ = 1.5, one seed, errors on the calibration split (at the paper's scale 5,000 images, so that one
+image is 0.0002) and on 10,000 training images after 10 epochs; PGM-∞ of 15 steps of ε/4 from a random start.
+Each row changes one setting of the first row. All have the same proven bound."""
 
 Summaries = Mapping[str, Mapping[str, Mapping[str, Any]]]
 """Data → network → a summary over its seeds."""

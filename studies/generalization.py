@@ -285,10 +285,10 @@ def _text(measured: Measured) -> str:
     )
     words = (
         "The class is linear softmax on the rings, θ a 2 × 2 matrix with ‖θ‖_F ≤ 1, and γ = "
-        f"{LEVEL_GAMMA:g}. Of it {len(measured['levels']['levels'])} θ were drawn, and "
-        f"{len(measured['levels']['rows'][0]['largest'])} samples of each size; ρ̂ is that of a sample far "
-        f"larger than all. No point moves by more than r, so |ρ̂_n − ρ̂| ≤ r² = {TRIVIAL:g} for every n and θ, "
-        "whatever a theorem says. Bounds are rounded up."
+        f"{LEVEL_GAMMA:g}. {len(measured['levels']['levels'])} values of θ were drawn, and "
+        f"{len(measured['levels']['rows'][0]['largest'])} samples of each size; ρ̂ is computed on a far "
+        f"larger sample. No point moves by more than r, so |ρ̂_n − ρ̂| ≤ r² = {TRIVIAL:g} holds trivially "
+        "for every n and θ. Bounds are rounded up."
     )
     return f"{words}\n\n{table}"
 
@@ -300,7 +300,7 @@ STUDY = Study(
     minutes={Scale.QUICK: 0.2, Scale.PAPER: 5},
     parts=_parts,
     pictures=(
-        Picture("deviations", "How far ρ̂ of a sample is from the population's, beside three bounds.", _draw),
+        Picture("deviations", "Deviation of ρ̂ of a sample from the population's, and three bounds.", _draw),
     ),
     verdicts=_verdicts,
     text=_text,

@@ -51,42 +51,41 @@ SMALL_LEVEL = "small"
 _LINEAR, _ROBUST = "logistic regression", ("WRM", "certified")
 _YEARS = ("2015", "2016", "2017", "2018")
 _HEAD = """
-Who is employed in Massachusetts: learnt from three fifths of the people of 2015, and asked on others of
-2015 and on all of 2016, 2017 and 2018. Over {seeds} splits of 2015, with weights of their own. Numbers are
-medians, with the range over the splits in brackets.
+The task is to predict who is employed in Massachusetts. Models are trained on three fifths of the people of
+2015, and tested on others of 2015 and on all of 2016, 2017 and 2018, for {seeds} splits of 2015, each with
+its own initial weights. Numbers are medians, with the range over the splits in brackets.
 
 ## What moved
 
 Ŵ is the transport cost between the two populations, *estimated*
 ([how](../../docs/certificates.md#how-far-do-my-data-move)), ± its standard error over {draws} draws of
-people. Another answer to one question costs 1, and so does a standard deviation of age. An estimate within
-two standard errors of 0 is no sign of a move.
+people. A change of one answer costs 1, and so does a standard deviation of age. An estimate within two
+standard errors of 0 does not show a shift.
 
 """
 _LABELS = """
-**The label price.** A certificate with fixed labels is about people who change their answers and keep their
-jobs. Most shifts of tables are not like that: the people look the same, and the *relation* between answers
-and jobs has changed. A label price of 1 lets the adversary do that, too: to change whether somebody is
-employed costs as much as to change one answer, so that at ρ = 0.01 one person in a hundred may have another
-label and nothing else may move, or any mixture. Where the inputs alone already reach an error more cheaply
-than by 1, the price changes little.
+**The label cost.** A certificate with fixed labels is about people who change their answers and keep their
+jobs. Most shifts of tables are different: the answers keep their distribution, and the *relation* between
+answers and jobs changes. With a label cost of 1, a change of the label costs as much as a change of one
+answer: at ρ = 0.01, one label in a hundred may change if nothing else moves. Where a move of the inputs
+already reaches an error at a cost below 1, the label cost changes little.
 
-## How the models met it
+## Errors of the models
 
-Error, in per cent; seconds of the processor's time. Logistic regression and gradient boosting are those of
+Error in percent; processor time in seconds. Logistic regression and gradient boosting are those of
 scikit-learn, with their defaults. The networks have 16 hidden units (softplus), and {epochs} epochs of Adam.
-WRM was trained for ρ = {rho:g}, the certified network for γ = {gamma:g}. Nothing was tuned; γ = 2, looked at
-once on one split, gave about the same error.
+WRM was trained for ρ = {rho:g}, the certified network for γ = {gamma:g}. Nothing was tuned; γ = 2, tried once
+on one split, gave about the same error.
 
 """
 _WORST = """
 ## The worst case
 
-Over all distributions within ρ of {rows} people of 2015: the error, in per cent, and the loss are *at
-least* (**attained**, by a distribution that was found) – *at most* (**proven**); medians. Nothing is proven
-of gradient boosting: trees have no smoothness to prove anything from. What is attained there was found by
-moving ages alone. The larger ρ is the most that a year may have moved, a label at 1: the largest estimate
-plus two standard errors. That is an estimate all the same: that a year lies within it is not proven.
+The worst error (in percent) and loss over all distributions within ρ of {rows} people of 2015: *at least*
+(**attained**, by a distribution that was found) – *at most* (**proven**); medians. For gradient boosting
+nothing is proven, and the attained values come from moving ages alone. The larger ρ is the largest estimated
+distance of a year, at a label cost of 1, plus two standard errors. It is not proven that a year lies within
+it.
 
 """
 

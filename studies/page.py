@@ -19,9 +19,9 @@ _SHOWN = (
 )
 
 _ADAPTIVE_ASCENT = (
-    "The adaptive ascent goes on, sample by sample, until an estimate of what f = ℓ − γc still lacks is at "
-    f"most the tolerance, or for {MonotoneAscent.max_gradients} gradients; the paper takes 15 steps. "
-    "`mnist-inf`, at the paper's scale, puts the two side by side."
+    "The adaptive ascent stops, for each sample, when the estimated gap to the maximum of f = ℓ − γc is at "
+    f"most the tolerance, or after {MonotoneAscent.max_gradients} gradients; the paper takes 15 steps. "
+    "`mnist-inf`, at the paper's scale, compares the two."
 )
 
 
@@ -34,7 +34,7 @@ def training_settings(settings: Settings) -> dict[str, Any]:
 def training_text(settings: Mapping[str, Any]) -> str:
     """Return one line about the training of networks."""
     listed = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in settings.items())
-    return f"Training, unless said otherwise: {listed}. {_ADAPTIVE_ASCENT}"
+    return f"Training, unless stated otherwise: {listed}. {_ADAPTIVE_ASCENT}"
 
 
 WRITTEN_BY = "<!-- Written by `python -m studies`; changes made here are lost. -->"

@@ -117,10 +117,10 @@ _NAMES = {
     "affine": "concave majorant of the mean",
 }
 _HEAD = """\
-Networks that were trained with Gaussian noise of σ = {sigma:g} on their inputs: how often they err in that
-noise at most, on any distribution within √ρ of the population of the test images. All bounds of one network
-rest on the same {draws} predictions of each image, and each number has the confidence 0.95 by itself ([what
-is certified, and why](../../docs/smoothing.md)). The least of the three is in bold. The last row is about the
+Upper bounds on the error rate under Gaussian noise of σ = {sigma:g}, over all distributions within √ρ of the
+population of the test images, for networks that were trained with this noise. All bounds of one network rest
+on the same {draws} predictions of each image, and each number has the confidence 0.95 by itself ([what is
+certified, and why](../../docs/smoothing.md)). The smallest of the three is in bold. The last row is about the
 network without noise: at least (attained) – at most (proven), for the population, with the same
 confidence."""
 
@@ -179,9 +179,9 @@ def _section(name: str, entry: Mapping[str, Any]) -> str:
     noisy = entry["noisy"]
     words = (
         f"`{noisy['model']}`, {noisy['parameters']:,} weights, {noisy['epochs']} epochs "
-        f"({noisy['seconds of training'] / 60:.1f} minutes by the wall clock, on one shared core). "
-        f"Mean error in noise, on {noisy['rows']['test']['words']}: {noisy['mean error in noise']:.3f}. "
-        f"{noisy['rows']['calibration']['words'].capitalize()} chose the plan."
+        f"({noisy['seconds of training'] / 60:.1f} minutes of wall time, on one shared core). "
+        f"Mean error under noise, on {noisy['rows']['test']['words']}: {noisy['mean error in noise']:.3f}. "
+        f"The design was chosen on {noisy['rows']['calibration']['words']}."
     )
     table = []
     for kind in dict.fromkeys(row["kind"] for row in noisy["bounds"]):
@@ -215,9 +215,9 @@ def _plain(plain: Mapping[str, Any]) -> list[str]:
 
 def _summary(noisy: Mapping[str, Any]) -> str:
     return (
-        f"{noisy['predictions per second']:,} predictions a second of the processor's time, from copies that "
-        f"take at most {noisy['megabytes of noisy copies']:g} MB at once; plans took "
-        f"{noisy['seconds of planning']:g} s, {noisy['share of planning']:.1%} of the time of both."
+        f"{noisy['predictions per second']:,} predictions per second of processor time, with at most "
+        f"{noisy['megabytes of noisy copies']:g} MB of noisy copies at once; the design took "
+        f"{noisy['seconds of planning']:g} s, {noisy['share of planning']:.1%} of the total time."
     )
 
 

@@ -469,7 +469,7 @@ def _text(measured: Measured) -> str:
     head = ["network", "radius, median", "asymmetry, median", "smallest", "largest", "learnt", "test error"]
     words = (
         f"*Learnt*: networks with a closed boundary and less than {NOT_LEARNT:.0%} test error; radii and "
-        "asymmetries are of these. The error is the mean of all."
+        "asymmetries are over these. The error is the mean over all networks."
     )
     return f"{markdown_table(head, rows)}\n\n{words}"
 

@@ -41,7 +41,7 @@ class Domain(ABC):
         """Raise ``ArgumentError`` if Z does not fit points of this shape."""
 
     def kernel(self) -> kernel_costs.Domain:
-        """A set that contains Z, as the trusted kernel knows it: all of space for a domain of the user's."""
+        """A set that contains Z, as data of the trusted kernel: all of space for a user's own domain."""
         return kernel_costs.Domain()
 
 

@@ -23,8 +23,8 @@ class TableOptions:
             refuses the table.
         encoding, separator: of a CSV file.
         split: "random"; "stratified" by label; "group": equal values of ``split_by`` stay together; "time":
-            its later values calibrate, the last ones test. By default "time" if ``split_by`` is a date,
-            "group" if it is another column, "random" without it.
+            its later values form the calibration split, the last ones the test split. By default "time" if
+            ``split_by`` is a date, "group" if it is another column, "random" without it.
     """
 
     target: str | None = None

@@ -160,10 +160,10 @@ def _text(measured: Measured) -> str:
         ],
     )
     return (
-        "Episode length, ± the standard error over the seeds. ρ̂ is the mean squared push in the last 500 "
-        f"episodes; *training* the mean length of all.\n\n{table}\n\nThe least discounted reward that "
-        "transitions within ρ leave, on the cells: a bound for that model, *estimated* for the system "
-        f"itself.\n\n{worst}"
+        "Episode length, ± the standard error over the seeds. ρ̂ is the mean squared perturbation in the last "
+        f"500 episodes; *training* is the mean length of all training episodes.\n\n{table}\n\nThe worst-case "
+        "discounted reward over transitions within ρ, on the cells: a bound for that model, *estimated* for "
+        f"the system itself.\n\n{worst}"
     )
 
 

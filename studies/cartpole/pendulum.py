@@ -117,10 +117,7 @@ def _verdicts(measured: Measured) -> list[Verdict]:
 
 
 def _text(measured: Measured) -> str:
-    words = (
-        "The mean of e^(−|θ|) over an episode, ± the standard error over the seeds. So short a training "
-        "rarely balances the pendulum at the top, robust or not."
-    )
+    words = "The mean of e^(−|θ|) over an episode, ± the standard error over the seeds."
     return f"{pair_table(list(measured.values()), 3)}\n\n{words}"
 
 

@@ -260,10 +260,10 @@ def _text(measured: Measured) -> str:
     head = ["system", NOMINAL, ROBUST, "paired gain, 95%", "paper: nominal", "paper: robust"]
     head += [f"optimum, ρ = {one['rho']:g}" for one in optima_of(measured)]
     words = (
-        f"γ = {_GAMMA:g}, chosen by looking at these very systems, not held out; λ = 0.99; {_EPISODES:,} "
+        f"γ = {_GAMMA:g}, chosen on these systems, not on held-out ones; λ = 0.99; {_EPISODES:,} "
         "episodes. The paper gives none of these. Episode length, at most 400; ± the standard error over "
-        "agents (the paper's: over trials of one agent). The last columns: the "
-        "policy that robust value iteration finds on the cells, which do not see the cart."
+        "agents (the paper's: over trials of one agent). The last columns have the policy that robust value "
+        "iteration finds on the cells, which do not include the cart's position."
     )
     return "\n\n".join([markdown_table(head, rows), words, _ends(measured)])
 

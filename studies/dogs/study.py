@@ -219,7 +219,7 @@ def _about_pixels(measured: Measured) -> Verdict:
     )
 
 
-STAND_IN = "CIFAR-10 stands in for Stanford Dogs, which no ordinary package delivers."
+STAND_IN = "CIFAR-10 replaces Stanford Dogs, which no ordinary package contains."
 
 
 def _measure_features(workspace: Workspace, settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -174,17 +174,17 @@ def _text(measured: Measured) -> str:
     words = (
         "γ̄ bounds the curvature of the loss, by the paper's rule and by the tightest of this library; both "
         "are proven for the stored weights. The condition is 2γ > γ̄. Errors are under PGM-∞ of 15 steps on "
-        f"{samples:,} random test images, not clipped / in [0, 1]; clean errors are on all test images. In "
-        "brackets: what the paper prints.",
-        "*Has* names the wishes that a network has: *γ* above our bound, less than 10% *clean* error, and "
+        f"{samples:,} random test images, not clipped / in [0, 1]; clean errors are on all test images. The "
+        "paper's numbers are in brackets.",
+        "*Has* names the goals that a network meets: *γ* above our bound; *clean*, an error below 10%; and "
         "*robust*: at some ε, clipped or not, its error is lower by 0.1 or more than that of the ERM in the "
         "same table, or in the fifth than that of the ERM of the same network.",
         "λ adds λ‖w‖² to the loss for the weights of a layer, not for biases, as in Keras: a "
-        "`--weight-decay` of 2λ. Early layers are the first two convolutions. The paper does not say whose "
-        "convention it uses.",
-        "The paper does not say how it takes ‖θ‖ of a convolution with a stride. Here it is the norm of what "
-        "the layer does. As if every stride were 1, and every other output left out afterwards, the network "
-        f"is the same, and the rule gives a larger γ̄, proven too:\n\n{_strides_table(measured[STRIDES])}",
+        "`--weight-decay` of 2λ. Early layers are the first two convolutions. The paper does not state its "
+        "convention.",
+        "The paper does not say how it computes ‖θ‖ of a convolution with a stride. Here it is the operator "
+        "norm of the layer. The same network can be written with stride 1 and every other output dropped. "
+        f"The rule then gives a larger γ̄, also proven:\n\n{_strides_table(measured[STRIDES])}",
         *(
             f"{_heading(label)}\n\n{_table(rows)}"
             for label in (*_TABLES, FIFTH_TABLE)

@@ -41,16 +41,16 @@ if TYPE_CHECKING:
 Family = Mapping[str, NetworkRecipe]
 FEWER_EPOCHS, FEWEST_EPOCHS = 4, 2
 SHORTER = (
-    "Shorter than the paper's, perhaps: 4 epochs for WRM and FGM, 2 for IFGM and PGM, whose steps cost most "
-    "(ERM 10, as in `mnist`), so errors, clean and under attack, are not those of equally long trainings. "
-    "One seed; attacks on 500 random test images, not clipped."
+    "Trainings are perhaps shorter than the paper's: 4 epochs for WRM and FGM, 2 for IFGM and PGM, whose "
+    "steps cost most, 10 for ERM, as in `mnist`. So errors of different methods do not belong to equally "
+    "long trainings. One seed; attacks on 500 random test images, not clipped."
 )
 LONGER_WRM, BY_PAPER, LONGER_EPOCHS = "longer", "by_paper", 10
 """Other trainings of WRM: for more epochs, and by the paper's ascent."""
 ATTACK_UNITS = (
-    "Errors under attack are in percent of the attacked images; the test error is that of all, and differs "
-    "from it at 0 C. C is the mean norm of a training image: C₂ = 9.22, C_∞ = 1.00; γ is in units of the "
-    "paper's C₂ = 9.21, which counts the 5,000 images that are held out here, too."
+    "Errors under attack are percentages of the attacked images; the test error is on all test images, so it "
+    "differs from the error at 0 C. C is the mean norm of a training image: C₂ = 9.22, C_∞ = 1.00. γ is in "
+    "units of the paper's C₂ = 9.21, which includes the 5,000 images that are held out here."
 )
 QUICK_FAMILY = "800 training images, 1 or 2 epochs, one seed; attacks on 50 test images."
 _MINUTES = {"erm": 8.0, "wrm": 14.0, "fgm": 7.0, "ifgm": 26.0, "pgm": 26.0}
@@ -184,7 +184,7 @@ def family_text(measured: Measured, name: str, wrm_norm: str, norm: str) -> str:
     if "lengths-wrm-0" in family:
         lengths = family["lengths-wrm-0"]
         texts.append(
-            f"WRM keeps its budget as a root mean square only. Of {lengths['samples']} training images it "
+            f"WRM limits the root mean square distance only. Of {lengths['samples']} training images it "
             f"moves half by less than {lengths['percentiles'][50]:.3f} in the sup-norm; "
             f"{moved_beyond(family)}."
         )

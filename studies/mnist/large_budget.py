@@ -143,9 +143,9 @@ def _text(measured: Measured) -> str:
     small = of_family(measured, "small")
     images = small["pgm-wrm-0"]["samples"]
     words = (
-        "**The small budget**, which distinctions are compared with, is that of `mnist`: trained and "
-        f"attacked as there, not clipped, the first seed, on {images:,} images. Each budget is taken at the "
-        "strength where its methods are farthest apart."
+        "**The small budget**, for comparison, is that of `mnist`: trained and attacked as there, not "
+        f"clipped, the first seed, on {images:,} images. Each budget is judged at the strength at which its "
+        "methods differ most."
     )
     tables = [error_table(small, attack, norm, False) for attack in attacks_in(small) for norm in NORMS_SHOWN]
     return "\n\n".join([ATTACK_UNITS, family_text(measured, "large", "2", "2"), words, *tables])

@@ -263,14 +263,13 @@ def _text(measured: Measured) -> str:
     tables = [error_table(measured, "pgm", norm, side) for norm in NORMS_SHOWN for side in sides]
     words = (
         f"Test error in percent on {measured['pgm-erm-0']['samples']:,} random test images. Where a method "
-        "has several seeds, this is their mean, and the bands of the figures are their range; else they "
-        "are 95% intervals. The order of methods is judged beyond 0.05 C: a clear lead of WRM somewhere is a "
-        "yes, unless another one leads it clearly. An attack only finds errors: where an attack that may do "
-        "more finds less, it failed. So do WRM attacks on "
-        "networks that are sure of themselves, whose cross-entropy has no gradient left: the error they "
-        f"find at γ_adv = γ is {errors_of('erm')} with ERM and {errors_of('wrm')} with WRM, though the few "
-        "images of ERM that do move go far. For that reason the smallest perturbations of ten digits climb "
-        "the margin."
+        "has several seeds, this is their mean, and the bands of the figures are their range; otherwise the "
+        "bands are 95% intervals. The order of methods is judged beyond 0.05 C: *yes* needs a significant "
+        "lead of WRM somewhere, and of no other method over WRM. An attack with a larger budget that finds "
+        "fewer errors than one with a smaller budget has failed. WRM attacks fail on over-confident "
+        "networks, whose cross-entropy has no gradient in floating point: at γ_adv = γ the error is "
+        f"{errors_of('erm')} for ERM and {errors_of('wrm')} for WRM, though the few images that do move go "
+        "far for ERM. The smallest perturbations of ten digits are therefore found by ascent on the margin."
     )
     return "\n\n".join([networks, words, *tables])
 
@@ -290,19 +289,17 @@ STUDY = Study(
         Picture(
             "fgm", "Test error under FGM and IFGM attacks (fig:mnist-fgm).", _draw_attacks("fgm", "ifgm")
         ),
-        Picture(
-            "clipped", "The same, kept in the box of pixels.", _draw_attacks(*SWEPT_ATTACKS, clipped=True)
-        ),
+        Picture("clipped", "The same, with pixels in [0, 1].", _draw_attacks(*SWEPT_ATTACKS, clipped=True)),
         Picture("stability", "How far WRM attacks move test images (fig:mnist2 a).", draw_stability),
         Picture(
             "digits",
-            "The smallest WRM perturbation that each network misreads, and what it reads (fig:mnist2 b, "
-            "fig:mnist3); the attack climbs the margin.",
+            "The smallest WRM perturbation that each network misclassifies, and its prediction (fig:mnist2 "
+            "b, fig:mnist3), by ascent on the margin.",
             draw_digits,
         ),
         Picture(
             "certificate",
-            "WRM: the paper's certificate and what is attained (fig:loss-bound b).",
+            "WRM: the paper's certificate, and attained losses (fig:loss-bound b).",
             draw_paper_certificate,
         ),
     ),

@@ -67,10 +67,10 @@ _ORDER_CLAIMS = {
 }
 _UNDECIDED = "; intervals that all hold 0 are not comparable"
 SUP_RULES = (
-    "A gap is the error of WRM less that of the best of FGM, IFGM and PGM, in points with its 95% interval. "
-    f"Small attacks are those up to {_SMALL:g} C, large ones those from {_LARGE:g} C: our choice. "
-    f"Strengths at which all err in {_SATURATED:.0%} or more are left out. Intervals are of the images only; "
-    "three seeds of WRM in `mnist` differ by up to 7 points."
+    "A gap is the error of WRM minus that of the best of FGM, IFGM and PGM, in points, with its 95% "
+    f"interval. Small attacks are those up to {_SMALL:g} C, large ones those from {_LARGE:g} C: our choice. "
+    f"Strengths at which every error is {_SATURATED:.0%} or more are omitted. Intervals are over the images "
+    "only; three seeds of WRM in `mnist` differ by up to 7 points."
 )
 
 Gaps = Mapping[float, Interval]
@@ -351,9 +351,9 @@ def _prox_text(measured: Measured) -> str:
         epsilon, reached = family["network-fgm-0"]["epsilon"], family["network-wrm-0"]["rho_hat"] ** 0.5
         budgets.append(f"{reached:.4f} for {epsilon:.4f} ({reached / epsilon - 1:+.1%})")
     words = (
-        "The paper gives no γ for the sup-norm cost, and moves the others by ε = √ρ̂. Here ε is that of "
-        "`mnist-inf` (eq:inf-from-2), so that the others are the same networks, and WRM finds the γ at which "
-        f"√ρ̂ is ε. It reached {' and '.join(budgets)}."
+        "The paper gives no γ for the sup-norm cost, and trains the other methods with ε = √ρ̂. Here ε is "
+        "that of `mnist-inf` (eq:inf-from-2), so that the other methods share its networks, and WRM finds "
+        f"the γ at which √ρ̂ is ε. It reached {' and '.join(budgets)}."
     )
     return "\n\n".join(
         [

@@ -105,10 +105,10 @@ def evaluate(
     seed: int = 0,
     progress: Callable[[int], None] | None = None,
 ) -> Evaluation:
-    """Evaluate a model under an attack on every sample; the model is left as it was.
+    """Evaluate a model under an attack on every sample; the state of the model is restored.
 
-    Rows of a table (``Samples.encoding``) stay rows: only numbers move, while categories, missing values and
-    dates are as they were.
+    Rows of a table (``Samples.encoding``) stay valid: only numbers move; categories, missing values and dates
+    do not.
 
     Args:
         model: runs in eval mode.
@@ -119,7 +119,7 @@ def evaluate(
         criterion: the loss that the attack raises, and that is reported; cross-entropy for labels and squared
             error for numbers when None.
         confidence: of the intervals.
-        seed: of random starts; torch's own generator is left alone.
+        seed: seed of random starts; torch's global generator is not changed.
         progress: called with the number of samples of each batch that is done.
 
     >>> import torch, certus
@@ -170,7 +170,7 @@ def evaluate(
 
 
 def worst_of(evaluations: Sequence[Evaluation]) -> Evaluation:
-    """Return the strongest attack of each sample: an error if any makes one, and then the largest loss."""
+    """Combine evaluations by the strongest attack on each sample: by error first, then by loss."""
     require(len(evaluations) > 0, "evaluations", "not be empty", list(evaluations))
     worst = evaluations[0]
     for other in evaluations[1:]:

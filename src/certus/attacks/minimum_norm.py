@@ -31,8 +31,8 @@ from certus.norms import Lp
 class Margin:
     """max_{k ≠ y} F_k − F_y: positive exactly where the sample is misclassified.
 
-    Where cross-entropy is so small that its gradient vanishes in floating point, this one still points the
-    way: attack ``ModelLoss(model, Margin())``.
+    Its gradient does not vanish where the gradient of cross-entropy underflows: attack ``ModelLoss(model,
+    Margin())``.
 
     >>> Margin()(torch.tensor([[3.0, 1.0, 0.0]]), torch.tensor([0]))
     tensor([-2.])
@@ -99,16 +99,17 @@ def minimum_norm_attack(
 ) -> MinimumNormResult:
     """Search for the nearest error of each sample, by PGD and bisection on ε.
 
-    The attack climbs the margin by which a sample is misclassified, whatever the criterion of ``loss``: a
-    confident cross-entropy has no gradient left in floating point.
+    The attack ascends the margin, whatever the criterion of ``loss``: the gradient of a confident
+    cross-entropy vanishes in floating point.
 
     Args:
         norm: p of the distance, 1, 2 or inf.
-        largest: the largest distance to look at; twice the length of the longest input when None.
-        steps, restarts: of each attack; rounds: of the bisection, each halving the bracket.
-        seed: of the random starts; torch's own generator is left alone.
-        random_start: False begins at the inputs: then the result depends on nothing but the input itself,
-            if ``largest`` is given.
+        largest: the largest distance to search; twice the length of the longest input when None.
+        steps, restarts: numbers for each attack; rounds: number of bisections, each of which halves the
+            bracket.
+        seed: seed of the random starts; torch's global generator is not changed.
+        random_start: False starts at the inputs; if ``largest`` is given, the result is then a function of
+            the input alone.
         free: the coordinates that may move; see ``GradientAttack``.
     """
     require_count("rounds", rounds)

@@ -37,14 +37,14 @@ class GradientAttack(Method):
         norm: p, one of 1, 2 and inf.
         steps: T_adv; each costs one gradient.
         step_size: α in units of the inputs; 2.5·ε/steps when None.
-        domain: the set Z. Inputs are not clipped unless you say so: ``Box(0, 1)`` for images.
+        domain: the set Z that moved inputs stay in, such as ``Box(0, 1)`` for images; unbounded by default.
         random_start: begin at a uniform point of the ball, drawn by torch's own generator.
-        restarts: runs; of each sample the one with the largest loss is kept.
+        restarts: number of runs; for each sample the one with the largest loss is kept.
         targeted: lower the loss at the given targets instead: move *towards* them.
         free: bool tensor that broadcasts to the shape of one input: the coordinates that may move; all when
             None.
 
-    Like every method it can be trained with, and it leaves the model as it was.
+    It can serve as a training method. The state of the model is restored.
 
     >>> attack = GradientAttack(epsilon=0.5, norm=2.0, steps=1, step_size=0.5)
     >>> slope = torch.tensor([3.0, 4.0])
@@ -190,7 +190,7 @@ class PGD(GradientAttack):
 
     Args:
         epsilon, norm, steps, step_size: as in ``BIM``.
-        restarts: runs from random points; of each sample the one with the largest loss is kept.
+        restarts: number of runs from random points; for each sample the one with the largest loss is kept.
         domain, targeted, free: as in ``GradientAttack``.
     """
 

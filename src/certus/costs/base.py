@@ -58,7 +58,7 @@ class Cost(ABC):
     """c(z, z₀) ≥ 0, convex in z, with c(z, z) = 0 (sec:approach).
 
     The traits of a subclass outside of certus are claims. They are tested on first use, and named among the
-    assumptions of whatever rests on them (``certus.costs.claims``).
+    assumptions of bounds that rest on them (``certus.costs.claims``).
     """
 
     @property
@@ -170,10 +170,10 @@ class Cost(ABC):
         raise UnsupportedError(f"{self} has no inner product: curvature in its norm is not an eigenvalue.")
 
     def kernel(self, shape: tuple[int, ...], free: Tensor | None = None) -> kernel_costs.Cost:
-        """The cost as the trusted kernel knows it, for points of one shape; ``free`` coordinates may move.
+        """The cost as data of the trusted kernel, for points of one shape; ``free`` coordinates may move.
 
-        By default all of it is claimed. The costs of certus override it for their exact class, since a
-        subclass may have another norm.
+        By default all of its constants are claims. The costs of certus override it for their exact class,
+        since a subclass may have another norm.
         """
         floor = self.norm.euclidean_floor
         if not 0 < floor < math.inf:

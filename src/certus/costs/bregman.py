@@ -21,7 +21,7 @@ from certus.norms import L2, Norm
 
 @dataclass(frozen=True)
 class Bregman(Cost):
-    """Bregman divergence of h. Its modulus is the user's claim: whatever rests on it is *assumed*.
+    """Bregman divergence of h. Its modulus is the user's claim; bounds that rest on it are *assumed*.
 
     The claim is tested on points of Z when it is first used, and refused if a point refutes it.
 

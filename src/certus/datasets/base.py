@@ -31,7 +31,7 @@ class SplitDataset:
     The fields without a default are enough for a data set of your own making; ``load`` fills in all of them.
 
     Attributes:
-        domain: the set Z that its inputs live in.
+        domain: the set Z that contains the inputs.
         classes: number of labels, or None for regression.
         units: meaning of a distance of 1 between two inputs, in words.
         weights: (features,) weights for ``WeightedL2``; None means that plain ``SquaredL2`` fits.
@@ -39,11 +39,11 @@ class SplitDataset:
         class_names: names of the labels 0, 1, … in the source.
         input_scale: (mean, scale), both (features,) float64, with inputs = (raw − mean) / scale; None if raw.
         target_scale: (mean, scale) of a regression, with targets = (raw − mean) / scale; None if raw.
-        later: named samples drawn after those above, for measuring a shift that really happened.
+        later: named samples drawn after those above, for measuring an actual shift.
         rows: the int64 row numbers, in the source, of "train", "calibration" and "test".
         sha256: digest of the source's inputs and targets, all of them, before splitting and scaling.
-        recipe: encoding of each column of a table of words, numbers and gaps; None for others.
-        notes: remarks on a table that was encoded by another one's recipe.
+        recipe: encoding of each column of a table of words, numbers and missing values; None for others.
+        notes: remarks on a table that was encoded by the recipe of another table.
     """
 
     name: str

@@ -84,12 +84,12 @@ def load(
     "idx:FOLDER".
 
     Args:
-        seed: decides which rows train, calibrate and test (and what ``rings`` draws).
+        seed: seed of the splits, and of the samples of ``rings``.
         cache: the folder of fetched data sets; ``default_cache()`` if None.
         standardize: False leaves the numbers of a table, and the targets of a regression, as they are.
             Images are scaled to [0, 1] either way.
         target: the target column of a CSV or Parquet file; the last by default.
-        options: how such a table is read beyond that.
+        options: further options for reading a table.
 
     >>> load("wine").train.inputs.shape
     torch.Size([108, 13])

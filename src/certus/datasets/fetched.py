@@ -97,7 +97,7 @@ MNIST = Package(
 
 
 def fashion_mnist(seed: int = 0, *, cache: Path | None = None) -> SplitDataset:
-    """Load the pictures as (n, 1, 28, 28) images in [0, 1], split as MNIST is."""
+    """Load Fashion-MNIST as (n, 1, 28, 28) images in [0, 1], split as MNIST is."""
     return train_and_test("fashion-mnist", *FASHION_MNIST.read(cache), seed)
 
 
@@ -214,7 +214,7 @@ def employment(seed: int = 0, *, standardize: bool = True, cache: Path | None = 
     """Load the table as (n, 98) inputs: age (AGEP), then the one-hot groups of 15 coded answers.
 
     Train, calibration and test are 60% / 20% / 20% of 2015; ``later`` holds "2016", "2017" and "2018".
-    The categories are those of 2015. A later row with any other has zeros in that group: there is none.
+    The categories are those of 2015; no later row has another one.
     """
     arrays, sha256 = EMPLOYMENT.read(cache)
     years = arrays["year"]

@@ -89,7 +89,7 @@ def new_rows(ours: SplitDataset, table: RawTable) -> NewRows:
     """
     recipe, encoding = ours.recipe, ours.train.encoding
     if recipe is None or encoding is None:
-        raise ArgumentError(f"`data` must be like {ours.name}, which was no table; got {table.source}.")
+        raise ArgumentError(f"`data` must be like {ours.name}, which is not a table; got {table.source}.")
     recipe.check(table)
     matrix = encode_columns(recipe.encode(table), encoding.means.numpy(), encoding.scales.numpy())
     targets = None

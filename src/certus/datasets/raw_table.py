@@ -255,7 +255,7 @@ def _without_nul(lines: Iterable[str]) -> Iterator[str]:
     """Yield lines, and refuse NUL characters, which NumPy would drop silently at the end of a word."""
     for line in lines:
         if "\0" in line:
-            raise ValueError("a NUL byte, which is no text")
+            raise ValueError("a NUL byte, which text must not contain")
         yield line
 
 

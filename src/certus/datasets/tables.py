@@ -108,7 +108,8 @@ class ColumnRecipe:
         if self.kind == "category":
             return f"{len(self.categories)} one-hot columns"
         text = "day and season (3 numbers)" if self.kind.startswith("date") else "a number"
-        return f"{text}; gaps get {self.median:.4g}, and a column that says so" if self.missing else text
+        missing = f"; missing ones become {self.median:.4g}, with an indicator column"
+        return text + missing if self.missing else text
 
     def unencoded(self, raw: RawColumn) -> Column:
         """Return the column with NaN or the category of gaps where a value is missing."""
@@ -222,11 +223,11 @@ def from_frame(
     options: TableOptions | None = None,
     name: str = "frame",
 ) -> SplitDataset:
-    """Make a data set of a pandas, polars or Arrow frame, as ``load`` does of a CSV file.
+    """Make a data set from a pandas, polars or Arrow frame, as ``load`` does from a CSV file.
 
     Args:
         target: the column to predict; the last one by default.
-        options: how gaps, categories and splits are treated.
+        options: treatment of missing values, categories and splits.
 
     >>> import pandas
     >>> frame = pandas.DataFrame({"age": [20.0, None, 40.0] * 10, "town": list("abc") * 10, "y": [0, 1] * 15})

@@ -182,7 +182,8 @@ class WorstCase:
         X, y: (m, features) and (m,) moved samples. Where the worst case is a mixture of several moves, each
             sample appears once for each of them.
         weights: (m,) positive, with sum 1.
-        loss: the mean loss there, *attained*; bound: what no distribution within ρ exceeds, *proven*.
+        loss: the mean loss there, *attained*; bound: the upper bound for all distributions within ρ,
+            *proven*.
     """
 
     X: np.ndarray

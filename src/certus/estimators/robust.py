@@ -34,28 +34,28 @@ class RobustClassifier(ClassifierMixin, RobustEstimator):  # type: ignore[misc]
 
     Args:
         gamma: γ, the price of a unit of transport cost in units of the loss; the smaller, the more robust.
-        rho: instead of γ, how far the sample is moved: a mean *squared* distance. 0 trains plainly. 0.01 if
-            neither is given: with the default prices, a tenth of a standard deviation.
+        rho: instead of γ, the budget, a mean *squared* distance. 0 is ERM. 0.01 if neither is given: with the
+            default feature costs, a tenth of a standard deviation.
         certified: keep the network where the inner problem is *proven* to be concave (certified training).
         network: widths of hidden layers, () for a linear model; a ``torch.nn.Module``, which is copied and
             takes the rows as they are; or a function of ``inputs`` and ``outputs`` that makes one.
         feature_costs: p_j in c = Σ p_j (x_j − x₀_j)²: one for all, one for each feature, or a mapping from
             names or positions; ∞ freezes a feature. By default 1/variance in the training data.
-        label_cost: what changing a label costs; labels never move without one.
+        label_cost: the cost of changing a label; None keeps labels fixed.
         class_weight: a mapping from labels to weights, or "balanced".
-        epochs, batch_size, learning_rate, weight_decay: of Adam, with a learning rate that falls to 0.
+        epochs, batch_size, learning_rate, weight_decay: settings of Adam; the learning rate falls to 0.
         early_stopping: hold out ``validation_fraction`` of the samples, and stop when their loss has not
             fallen for ``patience`` epochs.
-        random_state: of the first weights and the order of the samples. None draws a new seed at each fit;
-            NumPy's global generator is left alone.
+        random_state: seed of the initial weights and of the order of the samples. None draws a new seed at
+            each fit; NumPy's global generator is not changed.
         verbose: 1 prints some ten lines, 2 one for each epoch.
 
     Attributes:
         classes_: the labels.
-        module_: the network, in float64, of rows in their own units; ``certus.certify`` takes it.
-        cost_, feature_costs_, feature_spreads_: the transport cost, its prices, and standard deviations.
-        gamma_, rho_hat_: γ at the end, None if trained plainly, and how far the sample moves there
-            (*estimated*).
+        module_: the network, in float64, for rows in their original units; ``certus.certify`` takes it.
+        cost_, feature_costs_, feature_spreads_: the transport cost, its feature costs, and standard
+            deviations.
+        gamma_, rho_hat_: the final γ, None for ERM, and the attained budget ρ̂ (*estimated*).
         curvature_: with ``certified``, the *proven* bound on the curvature of the loss, below 2γ.
         n_iter_, loss_curve_: epochs, and the mean training loss of each.
 
@@ -152,9 +152,9 @@ class RobustClassifier(ClassifierMixin, RobustEstimator):  # type: ignore[misc]
 class RobustRegressor(RegressorMixin, RobustEstimator):  # type: ignore[misc]
     """Regression of one number on rows with squared error, trained on the worst case near each sample.
 
-    Its parameters and attributes are those of ``RobustClassifier`` where they make sense; γ is in units of
-    the squared target. A squared error has no smoothness bound over all inputs, so that there is no
-    ``certified`` training.
+    Its parameters and attributes are those of ``RobustClassifier`` where they apply; γ is in units of the
+    squared target. A squared error has no smoothness bound over all inputs, so that there is no ``certified``
+    training.
 
     >>> from sklearn.datasets import load_diabetes
     >>> X, y = load_diabetes(return_X_y=True)

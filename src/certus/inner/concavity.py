@@ -66,7 +66,7 @@ def largest_curvature(
     """Estimate λ_max(∇²_zz ℓ) at each input, in the norm of ``cost``, by Lanczos iteration.
 
     Args:
-        max_products: the most Hessian-vector products; each costs about two gradients.
+        max_products: largest number of Hessian-vector products; each costs about two gradients.
         tolerance: stop when every residual is within this share of the estimate.
         generator: randomness of the start vectors; seeded with 0 when None.
 

@@ -91,7 +91,7 @@ class MonotoneAscent(Maximizer):
 
     Args:
         tolerance: ε of Algorithm 1, in units of the loss: a sample stops when its gap is at most this.
-        max_gradients: the most gradients that one sample may cost.
+        max_gradients: largest number of gradients for one sample.
     """
 
     tolerance: float = TOLERANCE
@@ -202,14 +202,14 @@ class BarzilaiBorwein(MonotoneAscent):
 
 @dataclass(frozen=True)
 class PaperAscent(Maximizer):
-    """The paper's schedule, exactly: every sample takes every step, up or down.
+    """The paper's schedule: every sample takes every step, whether f rises or falls.
 
-    It costs ``steps`` gradients that move the point, and one more that measures where it arrived. A step
-    to a point where the loss is not finite is not taken, and the sample stays where it was.
+    It costs ``steps`` gradients that move the point, and one more to evaluate the last point. A step to a
+    point where the loss is not finite is not taken, and the sample stays where it was.
 
     Args:
         steps: T_adv; 15 in the paper, 16 in its authors' code.
-        tolerance: what ``Status.CONVERGED`` means for the final gap; the schedule never stops early.
+        tolerance: largest final gap with ``Status.CONVERGED``; the schedule never stops early.
     """
 
     steps: int = ATTACK_STEPS

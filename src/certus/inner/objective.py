@@ -18,7 +18,7 @@ from certus.losses import AnyLoss, loss_and_slope
 
 
 class Status(IntEnum):
-    """How the ascent of one sample ended."""
+    """Outcome of the ascent of one sample."""
 
     CONVERGED = 0
     """The gap is at most the tolerance. Where the gap is only estimated this is a *local* statement: a
@@ -45,8 +45,8 @@ class ObjectiveValue:
         point: (batch, …).
         value: (batch,) f; cost: (batch,) c, its part in it.
         slope: (batch, …) ∇ℓ, of the loss alone.
-        target: (batch, …) where an ascent heads from here, as the cost says.
-        gain: (batch,) the increase of f promised on the way there; 0 at a stationary point.
+        target: (batch, …) the target of an ascent step, by the cost.
+        gain: (batch,) the increase of f that the linearised loss predicts; 0 at a stationary point.
         finite: (batch,) bool: value and slope are finite.
     """
 
@@ -99,14 +99,14 @@ class Objective:
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """What a gap that is a bound rests on, by name; nothing where it is an estimate."""
+        """Names of the assumptions of a gap that is a bound; empty where it is an estimate."""
         if self.curvature_bound is None:
             return ()
         given = f"the curvature bound {self.curvature_bound!r}"
         return (given, *cost_assumptions(self.cost), *domain_assumptions(self.domain))
 
     def evaluate(self, point: Tensor) -> ObjectiveValue:
-        """f, ∇ℓ and the way up: one forward and one backward pass, to the inputs only."""
+        """Evaluate f, ∇ℓ, target and gain: one forward and one backward pass, to the inputs only."""
         at = self.measure(point)
         way = self.cost.respond(at.slope, at.point, self.origin, self.gamma, self.domain)
         return replace(at, target=way.target, gain=way.gain)
@@ -139,7 +139,7 @@ class Objective:
         return self.cost.gap(gradient, at.point, modulus, self.domain)
 
     def gradient_norm(self, at: ObjectiveValue) -> Tensor:
-        """(batch,) the way to the target in units of a gradient, sγ‖target − point‖, s the cost's growth."""
+        """(batch,) distance to the target in units of a gradient, sγ‖target − point‖, s the cost's growth."""
         length: Tensor = self.cost.norm(at.target - at.point)
         return self.cost.growth * self.gamma * length
 
@@ -158,8 +158,8 @@ class InnerSolution:
 
     Attributes:
         inputs: (batch, …) T̂_γ(z₀), the point reached. Detached: no gradient flows through it.
-        onward: (batch, …) one step beyond it, along the last gradient. f is higher there as a rule, but was
-            not measured, and nothing is claimed. Training uses this point (``WRM.__call__``).
+        onward: (batch, …) one step beyond it, along the last gradient. f is usually higher there, but is not
+            evaluated. Training uses this point (``WRM.__call__``).
         targets: its targets; they differ from the given ones only under a finite label cost.
         value: (batch,) f there.
         transport_cost: (batch,) c(T̂_γ(z₀), z₀). Its mean over the data is ρ̂ (eqn:tol-n).
@@ -168,8 +168,8 @@ class InnerSolution:
         gap: (batch,) sup f − f, bounded if the curvature is; otherwise estimated, for L2 by ‖∇f‖²/2γ.
         gradients: (batch,) gradients of the loss that were spent.
         status: (batch,) ``Status`` codes.
-        gap_evidence: what ``gap`` rests on.
-        assumptions: the same by name, where it is assumed.
+        gap_evidence: the evidence of ``gap``.
+        assumptions: names of the assumptions of ``gap``, where it is assumed.
     """
 
     inputs: Tensor
@@ -190,10 +190,10 @@ class InnerSolution:
         return (self.status == Status.CONVERGED) | (self.status == Status.HEURISTIC)
 
     def better(self, other: InnerSolution) -> InnerSolution:
-        """Sample by sample the one of the larger value, as the maximum over two problems.
+        """Return the solution of the larger value for each sample: the maximum over two problems.
 
-        The gradients of both are counted. The gap is to the larger of both suprema, and the status is the
-        worse one: neither problem may be left open. A value that is not finite never wins over one that is.
+        The gradients of both are counted. The gap is that to the larger supremum, and the status is the worse
+        one. A value that is not finite never replaces a finite one.
         """
         switch = (other.value > self.value) | (torch.isnan(self.value) & ~torch.isnan(other.value))
         mixed: dict[str, Any] = _mixed(self, other, switch)

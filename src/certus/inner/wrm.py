@@ -47,11 +47,11 @@ class WRM(Method):
 
     Args:
         gamma: the penalty γ > 0: a number, or a (batch,) tensor of one penalty per sample.
-        rho: instead of γ, the mean transport cost E[c(T_γ, Z)] to aim for. γ then follows it, one small
-            step for each batch solved in ``train()`` mode, and stands still in ``eval()`` mode.
-        cost, domain: c and Z. Labels never move unless ``label_cost`` says so.
-        maximizer: how the inner problem is solved, and how well; None leaves it to ``default_maximizer``.
-        gamma_min: with ``rho``, the smallest γ to go to, 1e-4 by default; ``at_floor`` says that it binds.
+        rho: instead of γ, the mean transport cost E[c(T_γ, Z)] to aim for. γ then follows it, one small step
+            for each batch solved in ``train()`` mode, and stays fixed in ``eval()`` mode.
+        cost, domain: c and Z. Labels never move unless ``label_cost`` is given.
+        maximizer: algorithm and tolerance of the inner problem; ``default_maximizer`` when None.
+        gamma_min: with ``rho``, the smallest γ, 1e-4 by default; ``at_floor`` is True where it is reached.
 
     In a training loop of your own, with the same loss inside and outside (lemma:smoothness)::
 
@@ -192,17 +192,17 @@ class WRM(Method):
         callback: Callback | None = None,
         weights: Tensor | None = None,
     ) -> InnerSolution:
-        """Solve the inner problem for each sample. The model is left as it was.
+        """Solve the inner problem for each sample. The state of the model is restored.
 
         Args:
             loss: ``(inputs, targets) -> (batch,)``, or ``(inputs) -> (batch,)`` without targets. It is
                 called with *some* samples of the batch at a time, and its models run in eval mode.
             inputs: (batch, …) points of Z.
             targets: their targets, or None.
-            curvature_bound: an upper bound L⁺ on the curvature of the loss in the cost's norm, if you
-                have one. Then ``gap`` is a bound as good as yours, wherever sγ > L⁺.
+            curvature_bound: an upper bound L⁺ on the curvature of the loss in the cost's norm, if you have
+                one. Then ``gap`` is a bound that rests on yours, wherever sγ > L⁺.
             callback: called as ``callback(step, point, value)`` while the ascent on the given labels runs.
-            weights: (batch,) weights of the samples in the mean cost that γ follows; all alike when None.
+            weights: (batch,) weights of the samples in the mean cost that γ follows; equal when None.
         """
         check_batch(inputs, targets)
         check_loss(loss, targets)

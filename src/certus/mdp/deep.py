@@ -86,12 +86,12 @@ class DeepQLearning:
         scales: a typical size of each coordinate of an observation.
         gamma: the penalty γ; None for a nominal agent. V grows to 1/(1 − λ) and falls off steeply near a
             failure, so a γ that suits r alone is too small for r + λV.
-        q_term: whether the adversary looks ahead with λV, or at r alone.
-        cost, domain: c, and where next states may be moved to.
-        maximizer: how the perturbation is found, and how well.
+        q_term: whether the adversary minimises r + λV, or r alone.
+        cost, domain: c, and the set that moved next states stay in.
+        maximizer: algorithm and tolerance of the perturbation.
         steps: steps of all environments together; one update each, after ``warm_up``.
-        following_rate: share of the way to Q that Q⁻ goes after each update.
-        explored: share of the steps over which random actions become rare, from all to ``random_share``.
+        following_rate: rate τ of the target network, Q⁻ ← Q⁻ + τ(Q − Q⁻) after each update.
+        explored: share of the steps over which the share of random actions falls from 1 to ``random_share``.
     """
 
     reward: Reward

@@ -181,7 +181,7 @@ class DeepPolicy:
 
 
 def load_policy(path: str | Path) -> TabularPolicy | DeepPolicy:
-    """A policy from the file it was saved to; raises ``RunError`` if that is missing, corrupt or pickled."""
+    """Load a policy from a file of ``save``; raises ``RunError`` if it is missing, corrupt or pickled."""
     tensors, note = load_tensors(Path(path))
     try:
         if note["policy"] == "tabular":

@@ -52,7 +52,7 @@ def worst_case_values(
         costs: (states, states) c(k, j), the price of landing in k instead of j; ∞ forbids it.
         rho: the radius ρ ≥ 0 for every transition.
         gammas: the grid of dual variables; 0, and for ρ = 0 the limit ∞, are always tried.
-        tolerance: how far the result may be from the fixed point.
+        tolerance: largest distance of the result from the fixed point.
 
     Returns: (states,) values.
     """
@@ -106,13 +106,13 @@ def robust_optimum(
     gammas: Sequence[float] | Points = DUAL_GRID,
     tolerance: float = 1e-2,
 ) -> RobustOptimum:
-    """Solve the equation above for a finite model with uniform samples.
+    """Return the optimal values of a finite robust MDP with uniform samples.
 
     Args:
         following: (states, actions, samples) the states that each action leads to, equally likely.
         rewards, costs, rho, gammas, tolerance: see ``worst_case_values``.
 
-    One state, two actions, nothing to be moved: the reward for ever.
+    One state, two actions, nothing to move: the discounted sum of the reward.
 
     >>> robust_optimum(np.zeros((1, 2, 1), int), np.ones(1), np.zeros((1, 1)), rho=0.1, discount=0.5).values
     array([2.])

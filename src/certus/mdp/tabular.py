@@ -87,13 +87,13 @@ class TabularQLearning:
     """Settings of a tabular Q-learner; ``fit`` runs it.
 
     Args:
-        covering: the cells, over the coordinates that the agent sees.
+        covering: the cells, over the observed coordinates.
         reward: r of these coordinates.
         gamma: the penalty γ on c = ‖s − ŝ‖₂²; None for a nominal agent. A ``WeakPenaltyWarning`` names the
             threshold below which the adversary moves states by more than a whole cell.
-        landing: which robust variant.
+        landing: the robust variant.
         discount: λ; rate: αₜ; exploration: the share of random actions.
-        columns: which entries of an observation are the coordinates; None, all of them.
+        columns: the entries of an observation that are the coordinates; all of them when None.
     """
 
     covering: Covering
@@ -128,7 +128,7 @@ class TabularQLearning:
         if transition.gamma < threshold:
             warnings.warn(
                 f"gamma = {transition.gamma:g} is below {threshold:.3g}: {where} the adversary moves a state "
-                "by more than a cell each step, which few agents survive.",
+                "by more than a cell in each step, and learning usually fails.",
                 WeakPenaltyWarning,
                 stacklevel=3,
             )
@@ -221,7 +221,7 @@ def cartpole_learner(
     landing: Landing = Landing.ROUND,
     episodes: int = 4000,
 ) -> TabularQLearning:
-    """Return the paper's agent: 30 cells for β up to where an episode ends, 15 for its rate, r = e^(−|β|)."""
+    """Return the paper's agent: 30 cells for β up to its limit, 15 for its rate, r = e^(−|β|)."""
     limits = (system.angle_limit, SPIN_LIMIT)
     covering = Covering((-limits[0], -limits[1]), limits, bins)
     return TabularQLearning(covering, AngleReward(0), gamma, landing, episodes=episodes, columns=ANGLES)
@@ -230,7 +230,7 @@ def cartpole_learner(
 def fit_cartpole(
     learner: TabularQLearning, seed: int = 0, system: CartPole = ORIGINAL, step_limit: int = STEP_LIMIT
 ) -> Training:
-    """Train a learner that sees β and its rate, with r = e^(−|β|), on the simulated cart-pole."""
+    """Train a learner that observes β and its rate, with r = e^(−|β|), on the simulated cart-pole."""
     if learner.columns != ANGLES or len(learner.covering.bins) != 2 or learner.reward != AngleReward(0):
         raise UnsupportedError(
             "The compiled simulator trains agents that see the angle and its rate, with AngleReward(0): "

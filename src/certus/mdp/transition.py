@@ -37,8 +37,8 @@ Value = Reward
 class AngleReward:
     """r(s) = e^(−|β|), β the coordinate of that index (sec:cartpole).
 
-    It has a kink at β = 0, where its slope is taken to be that of the right side, −1: a state at rest on
-    the top is pushed to the right, and never left where it is.
+    It has a kink at β = 0, where its slope is taken to be −1, that of the right side: a state at the top
+    moves to the right.
 
     >>> AngleReward(1)(torch.tensor([[5.0, 0.0], [5.0, -math.log(2)]]))
     tensor([1.0000, 0.5000])
@@ -149,9 +149,9 @@ class RobustTransition:
         cost, domain: c, and the set of states that may be reached.
         maximizer: how the problem is solved where it has no closed form.
         curvature_bound: if you have one, an upper bound L⁺ on the curvature of −r − λV in the cost's norm.
-            Below the threshold γ = L⁺/s, s the cost's modulus, descent may end in a local minimum, and
-            a ``WeakPenaltyWarning`` says so; above it, ``gap`` bounds what is missing. −V needs no more
-            than each −Q(·, a): a minimum of smooth functions has no larger curvature upwards.
+            Below the threshold γ = L⁺/s, s the cost's modulus, descent may end in a local minimum, and a
+            ``WeakPenaltyWarning`` is raised; above it, ``gap`` bounds the distance to the minimum value. −V
+            needs no more than each −Q(·, a): a minimum of smooth functions has no larger curvature upwards.
 
     >>> import torch
     >>> RobustTransition(AngleReward(), gamma=50.0)(torch.tensor([[0.0, 1.0], [-0.1, 0.0]]))

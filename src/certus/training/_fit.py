@@ -69,7 +69,8 @@ class TrainingState:
         epoch, step: the next step to take, and the epoch that it belongs to.
         sums: metrics of the present epoch; seconds: its wall time so far.
         history: the epochs that are complete.
-        prove: in certified training, to be called before the state is saved: proves the bound on the weights.
+        prove: in certified training, proves the bound for the current weights; called before the state is
+            saved.
         should_stop: set by a callback after an epoch to end the training.
     """
 
@@ -146,7 +147,7 @@ def fit(
     """Train ``model`` by Algorithm 1.
 
     Args:
-        model: trained in place. Give its weights a seed yourself. For the result of ``torch.compile`` or
+        model: trained in place. Seed its initial weights yourself. For the result of ``torch.compile`` or
             ``DistributedDataParallel``, the module inside is trained.
         data: a ``SplitDataset``, or training samples alone (then nothing is measured between epochs):
             ``Samples``, (inputs, targets) as tensors, arrays or frames of numbers, a torch ``Dataset`` or
@@ -154,8 +155,8 @@ def fit(
             and at least once more to measure ρ̂; they need not fit into memory, and their transforms run.
             Inputs are converted to the model's precision. ``Samples.weights`` weight the samples.
         method: any method, or a function ``(loss, inputs, targets) -> moved inputs``; ``ERM()`` when None.
-        criterion: cross-entropy for classes and squared error for regression, when None; one of torch's own
-            counts sample by sample (``losses.as_criterion``).
+        criterion: cross-entropy for classes and squared error for regression, when None; criteria of torch
+            are applied to each sample (``losses.as_criterion``).
         epochs: passes over the data.
         batch_size: samples of one step, over all processes; 128 when None. A loader has its own.
         optimizer: a torch optimizer of the model's parameters, or a function that makes one from parameter
@@ -166,14 +167,14 @@ def fit(
             ``optimizer``, for a cosine down to 0.
         projection: Proj_Θ, applied after each step.
         certified: ``CertifiedTraining()`` keeps L̄ ≤ (1 − 10⁻³)·sγ after each step, proven after each epoch
-            and at the end, for the γ and the cost of a WRM; ``CertifiedTraining(gamma=2.0)`` for a γ of its
-            own, as ERM needs. Refuses networks that cannot be proven.
+            and at the end, for the γ and the cost of a WRM; ``CertifiedTraining(gamma=2.0)`` sets γ, which
+            ERM requires. Refuses networks that cannot be proven.
         augment: changes the inputs of each batch before anything else, such as ``RandomTranslation(1)``.
         noise: σ of Gaussian noise on the inputs, in the norm of the method's cost, drawn anew at every
             evaluation of the loss: for models that are certified by randomised smoothing. WRM then needs an
             ascent of fixed steps.
         weight_decay: one number, or one for each layer by name.
-        seed: decides the order of the batches and the randomness inside the model.
+        seed: seed of the order of the batches and of the randomness inside the model.
         fabric: devices, precision and processes; one CPU or the best accelerator present when None.
             MPS has no float64: where it is the best, a float64 model is trained on the CPU.
         callbacks: ``Callback`` objects, run in this order.

@@ -37,7 +37,7 @@ _SHARE, _SAMPLES = 0.1, 1000  # of the distance between classes, and by how many
 
 
 class RobustnessStatus(Enum):
-    """Whether a wanted ρ was reached."""
+    """Outcome of the search for the γ of a requested ρ."""
 
     FIXED = "fixed"
     """γ was given; ρ̂ was measured."""
@@ -88,9 +88,10 @@ def measure_robustness(
 def calibrate(
     method: WRM, loss: ModelLoss, data: Samples | BatchLoader, batch_size: int, fabric: Fabric
 ) -> Robustness:
-    """Set γ so that ρ̂ is within 5% of the wanted ρ at the present θ, or to its floor.
+    """Set γ so that ρ̂ is within 5% of the requested ρ at the current θ, or to its floor.
 
-    γ is sought on a part of the data; then all of it decides. If it disagrees, the search goes on there.
+    γ is searched on a part of the data and checked on all of it; if the check fails, the search continues on
+    all data.
     """
     count = len(data) if isinstance(data, Samples) else data.count
     if count is None or count > _SEARCHED:

@@ -81,8 +81,8 @@ class ProgressBar(Callback):
 class MetricsLogger(Callback):
     """Log the metrics of every epoch, by their names in ``EpochMetrics``; the step is the epoch.
 
-    A run that resumes from a checkpoint logs its complete epochs first, so that a log is whole even if the
-    run was killed before it was written: list this callback behind the one that restores.
+    A run that resumes from a checkpoint logs its complete epochs first, so that the log is complete even if
+    the run was killed: list this callback after the one that restores.
 
     Args:
         logger: anything with ``log_metrics(metrics, step)`` and ``save()``, such as

@@ -389,7 +389,7 @@ class CertifiedTraining:
     Args:
         gamma: γ of the proof; None for the γ of the method, a WRM, which Θ then follows.
         criterion: the loss that the proof is about; when None the training loss without label smoothing,
-            with which it bends no more.
+            which does not raise the curvature bound.
         cost: the transport cost; that of the method when None.
         sharpest: upper limit on the sharpness of units.
     """
@@ -410,8 +410,8 @@ class CertifiedTraining:
 
         Args:
             shape: of one input.
-            criterion, cost: those of the training, which count where this object has none of its own.
-            penalty: the WRM whose γ is followed where this object has none of its own.
+            criterion, cost: those of the training, used where this object sets none.
+            penalty: the WRM whose γ is followed where this object sets none.
         """
         if isinstance(criterion, CrossEntropy):
             criterion = replace(criterion, label_smoothing=0.0)

@@ -59,8 +59,8 @@ class EpochMetrics:
 
     Attributes:
         loss: mean training loss at the moved inputs.
-        accuracy: share of moved inputs classified right; None in regression.
-        phi: mean of f where the ascent measured it last, a lower estimate of E φ_γ.
+        accuracy: share of moved inputs that are classified correctly; None in regression.
+        phi: mean of f at the last evaluated points of the ascents, a lower estimate of E φ_γ.
         rho_running: mean transport cost there. Not ρ̂, which is one pass at the final θ.
         gradients: mean gradients per sample of the inner problem.
         converged: share of inner problems that met their tolerance.

@@ -189,7 +189,7 @@ class SpectralBall(_PositiveFields):
         for name, weight in model.named_parameters():
             if weight.dim() > 2:
                 raise UnsupportedError(
-                    f"SpectralBall knows weight matrices only; `{name}` has shape {tuple(weight.shape)}."
+                    f"SpectralBall projects weight matrices only; `{name}` has shape {tuple(weight.shape)}."
                 )
             if weight.dim() == 2:
                 left, singular, right = torch.linalg.svd(weight, full_matrices=False)
