@@ -12,14 +12,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import save
 from sklearn.datasets import load_iris
-from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.linear_model import LogisticRegression
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -30,9 +29,7 @@ from certus.bounds.norm_proposals import claim_norms
 from certus.bounds.sklearn_models import read_estimator
 from certus.certificates.graph_files import (
     describe_cost,
-    describe_domain,
     describe_graph,
-    describe_loss,
     describe_problem,
     load_graph,
     save_problem,
@@ -44,12 +41,12 @@ from certus.kernel import costs as kernel_costs
 from certus.kernel.files import build_graph, build_problem, parse_object, parse_tensors, read_bytes
 from certus.kernel.graph import Graph, Node
 from certus.kernel.losses import Softmax
-from certus.kernel.operators import Dense, Diagonal, Product, Reshape
+from certus.kernel.operators import Dense, Product, Reshape
 from certus.kernel.passes import Refused
 from certus.kernel.pointwise import Pointwise, scalar
-from certus.kernel.problem import Hinge, Loss, Problem, outputs_at, rounding_at
+from certus.kernel.problem import Hinge, Problem, outputs_at, rounding_at
 from certus.layers import LogCosh, Normalize, Residual, Scale, SmoothAbs
-from certus.losses import CrossEntropy, Criterion, Logistic, SmoothMargin, SquaredError
+from certus.losses import Criterion, CrossEntropy, Logistic, SmoothMargin, SquaredError
 
 Shape = tuple[int, ...]
 
@@ -63,7 +60,8 @@ class Forked(nn.Module):
 
     def forward(self, points: Tensor) -> Tensor:
         both = torch.cat([torch.tanh(self.first(points)), torch.sigmoid(self.second(points))], 1)
-        return self.last(both + both)
+        outputs: Tensor = self.last(both + both)
+        return outputs
 
 
 class Up(nn.Module):
@@ -74,7 +72,8 @@ class Up(nn.Module):
         self.up, self.last = nn.ConvTranspose2d(2, 3, 3, stride=2, padding=1, bias=True), nn.Linear(75, 3)
 
     def forward(self, points: Tensor) -> Tensor:
-        return self.last(torch.nn.functional.softplus(self.up(points)).flatten(1))
+        outputs: Tensor = self.last(torch.nn.functional.softplus(self.up(points)).flatten(1))
+        return outputs
 
 
 def image_network(*layers: nn.Module, side: int = 8) -> tuple[nn.Module, Shape]:
@@ -128,9 +127,7 @@ NETWORKS: dict[str, Callable[[], tuple[nn.Module, Shape]]] = {
     ),
     "many classes": lambda: (nn.Sequential(nn.Linear(4, 6), nn.Sigmoid(), nn.Linear(6, 40)), (4,)),
     "last axis": lambda: (nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Flatten(), nn.Linear(6, 3)), (2, 4)),
-    "perceptron": lambda: estimator(
-        make_pipeline(StandardScaler(), MLPClassifier((5,), "tanh", max_iter=20))
-    ),
+    "perceptron": lambda: estimator(make_pipeline(StandardScaler(), MLPClassifier((5,), "tanh", tol=1.0))),
     "logistic regression": lambda: estimator(make_pipeline(StandardScaler(), LogisticRegression())),
 }
 
@@ -188,7 +185,7 @@ def mask(shape: Shape) -> Tensor:
 
 
 def matrix(size: int) -> Tensor:
-    root = torch.randn(size, size, dtype=torch.float64) / math.sqrt(size) + torch.eye(size)
+    root = torch.randn(size, size, dtype=torch.float64) / (4 * math.sqrt(size)) + torch.eye(size)
     return root @ root.T
 
 
@@ -307,7 +304,7 @@ def test_an_activation_of_the_users_own_is_not_written() -> None:
     with pytest.raises(UnsupportedError, match=r"layer act \(Sine\) .* the activation 'tanh'"):
         describe_graph(graph)
     clipped = replace(scalar("clamp", 0.0, 1.0), kinks=())
-    with pytest.raises(UnsupportedError, match="node 1 .* the activation 'clamp'"):
+    with pytest.raises(UnsupportedError, match=r"node 1 .* the activation 'clamp'"):
         describe_graph(Graph((Node((), (3,)), Node((0,), (3,), Pointwise(clipped, (3,))))))
     moved = replace(scalar("clamp", 0.0, 1.0), value=scalar("clamp", 0.0, 2.0).value)
     with pytest.raises(UnsupportedError, match="the activation 'clamp'"):
@@ -331,7 +328,7 @@ def test_a_primitive_of_the_users_own_is_not_written() -> None:
 
 def test_a_cost_of_the_users_own_is_not_written() -> None:
     cost = Bregman(lambda z: (z**2).flatten(1).sum(1), 2.0).kernel((3,))
-    with pytest.raises(UnsupportedError, match="the cost Bregman .* the code of Claimed, which is no cost"):
+    with pytest.raises(UnsupportedError, match=r"the cost Bregman .* the code of Claimed, which is no cost"):
         describe_cost(cost)
 
 
@@ -361,23 +358,32 @@ def changed(description: Any, path: str, value: Any) -> Any:
 
 
 FIRST = "graph.nodes.1.primitive"
+CYCLE = {
+    "inputs": [0, 2],
+    "shape": [5],
+    "primitive": None,
+    "axis": None,
+    "name": "",
+    "kind": "",
+    "assumptions": [],
+}
 WRONG: list[tuple[str, Any, str]] = [
     ("graph", ..., "object with the entries graph, cost"),
     ("graph", 3, "graph: there must be an object"),
     ("graph.more", 1, "an object with the entries nodes, moves"),
     ("graph.nodes", {}, "nodes: there must be a list"),
     ("graph.nodes", [], "leads nowhere"),
-    ("graph.nodes.1.inputs", [2], "node that does not come before"),
+    ("graph.nodes.1.inputs", [2], "leads nowhere"),
     ("graph.nodes.1.inputs", [-1], "inputs: 0: there must be a count"),
     ("graph.nodes.1.inputs", [False], "inputs: 0: there must be a count; got False"),
     ("graph.nodes.1.inputs", [0, 0], "shapes of node 1 do not fit"),
-    ("graph.nodes.1.inputs", [], "does not come before"),
+    ("graph.nodes.1.inputs", [], "leads nowhere"),
     ("graph.nodes.1.shape", [6], "shapes of node 1 do not fit"),
     ("graph.nodes.1.shape", [0], "the shape .* must have 1 to"),
     ("graph.nodes.1.shape", [1 << 20, 1 << 20], "the shape .* must have 1 to"),
     ("graph.nodes.1.axis", 0, "shapes of node 1 do not fit"),
     ("graph.nodes.1.name", None, "name: there must be a text"),
-    ("graph.nodes.2.primitive", None, "leads nowhere|do not fit"),
+    ("graph.nodes.1", CYCLE, "node 1 uses a node that does not come before it"),
     (f"{FIRST}.type", "Sparse", "'Sparse' is not a primitive of the kernel"),
     (f"{FIRST}.type", ["Dense"], "is not a primitive of the kernel"),
     (f"{FIRST}.type", "Lp", "'Lp' is not a primitive of the kernel"),
@@ -455,7 +461,7 @@ def entries(part: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
             yield from entries(inner, (*path, place))
 
 
-JUNK = [
+JUNK: list[Any] = [
     None,
     True,
     False,
@@ -487,8 +493,7 @@ def test_any_other_entry_is_refused_or_makes_no_bound_smaller(network: str) -> N
     model, shape = NETWORKS[network]()
     original = problem(model, shape, CrossEntropy(), WeightedL2(torch.rand(shape) + 0.5), Box(0, 1))
     description, tensors = stored(original)
-    exact = {name for name in ("name", "kind", "assumptions", "line")}
-    expected, refused = list(numbers(original)), 0
+    refused = 0
     generator = torch.Generator().manual_seed(0)
     paths = list(entries(description))
     for index in torch.randperm(len(paths), generator=generator).tolist()[:60]:
@@ -506,24 +511,20 @@ def test_any_other_entry_is_refused_or_makes_no_bound_smaller(network: str) -> N
             except Refused:
                 refused += 1
                 continue
-            if path[0] == "graph" and not exact & set(path):
-                check_not_smaller(original, read, path)
+            if path[0] == "graph":
+                check_not_smaller(original, read)
     assert refused > 100
-    assert all(torch.isfinite(values).all() for values in expected[:1])
 
 
-LOOSER = {"folds", "norms", "written", "parts", "moves", "bias_size"}
-
-
-def check_not_smaller(original: Problem, read: Problem, path: tuple[Any, ...]) -> None:
-    """Claims may change bounds but by what was claimed; fewer folds only by their rounding."""
-    same = torch.equal(read.graph.apply(original.inputs), original.graph.apply(original.inputs))
-    assert not same or LOOSER & set(path) or "sharpness" in path or "scalar" in path or "padding" in path, (
-        path
-    )
-    if same and LOOSER & set(path):
-        for old, new in zip(original.bounds(None), read.bounds(None), strict=True):
-            assert bool((new.lipschitz >= old.lipschitz * (1 - 1e-9)).all())
+def check_not_smaller(original: Problem, read: Problem) -> None:
+    """Unless it is another function, its bounds are no smaller, but for the room of a claimed norm, and for
+    the jump of 2·10⁻⁹ of a softplus that gets a larger threshold."""
+    points = torch.cat([original.inputs, 10 * torch.randn_like(original.inputs)])
+    if torch.equal(read.graph.apply(points), original.graph.apply(points)):
+        for radius in (None, 0.1):
+            for old, new in zip(original.bounds(radius), read.bounds(radius), strict=True):
+                assert bool((new.lipschitz >= old.lipschitz * (1 - 1e-7)).all())
+                assert bool((new.curvature["max"] >= old.curvature["max"] * (1 - 1e-7)).all())
 
 
 @given(st.data())
@@ -551,7 +552,7 @@ def test_changed_bytes_of_tensors_are_refused_or_are_other_numbers(data: st.Data
 def test_random_bytes_are_refused(content: bytes) -> None:
     with pytest.raises(Refused, match=r"\w"):
         parse_tensors(content)
-    with pytest.raises(Refused, match="not JSON|JSON object"):
+    with pytest.raises(Refused, match=r"not JSON|JSON object"):
         parse_object(b"\x00" + content)
 
 
@@ -628,7 +629,7 @@ def test_deep_nesting_is_refused() -> None:
 def test_only_regular_files_are_read(tmp_path: Path) -> None:
     with pytest.raises(Refused, match="cannot be read"):
         read_bytes(tmp_path / "nothing")
-    with pytest.raises(Refused, match="cannot be read|not a regular file"):
+    with pytest.raises(Refused, match=r"cannot be read|not a regular file"):
         read_bytes(tmp_path)
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(Refused, match="not a regular file"):

@@ -6,10 +6,11 @@ the arguments of its constructor, where a tensor is given by its name, and ±∞
 
 *What is proven.* The description is the statement. Bounds hold for the network with exactly the stored
 numbers, in real arithmetic and as float64 computes it; and for every network whose weights are within
-``folds`` roundings of the stored ones, and biases within as many roundings of ``bias_size``, which must be at
-least |bias|. An entry that a forger changes thus changes which network, cost, loss or domain the bounds are
-about, and makes no bound wrong: fewer ``folds`` exclude other networks, never the stored one. That the stored
-network computes a given model is not checked here.
+``folds`` roundings of the stored ones, whose biases are within as many roundings of ``bias_size``, which must
+be at least |bias|, and whose softplus jumps at the stored threshold. An entry that a forger changes thus
+changes which network, cost, loss or domain the bounds are about, and makes no bound wrong: fewer ``folds`` or
+a larger threshold exclude other networks, never the stored one. That the stored network computes a given
+model is not checked here.
 
 Claimed norms are checked when they are read; ``written`` only selects the check. ``name``, ``kind`` and
 ``assumptions`` are text without effect. Unknown, missing and repeated entries are refused.
@@ -116,7 +117,7 @@ def read_bytes(path: Path) -> bytes:
             about = os.fstat(file.fileno())
             regular = stat.S_ISREG(about.st_mode) and about.st_size <= _MOST_BYTES
             _require(regular, f"{path} is not a regular file of at most {_MOST_BYTES} bytes")
-            return file.read(_MOST_BYTES)
+            return file.read(about.st_size)
     except (OSError, ValueError) as reason:
         raise Refused(f"{path} cannot be read: {reason}") from None
 
@@ -174,9 +175,10 @@ def build_problem(description: Any, tensors: Tensors, data: tuple[Tensor, Tensor
 def _graph(description: Any, tensors: Tensors) -> Graph:
     nodes = _fields(description, "nodes:node* moves:json", tensors)["nodes"]
     graph = Graph(nodes)
-    for number, node in enumerate(nodes[1:], start=1):
+    for number, node in enumerate(nodes):
         parts = [torch.empty(1, *nodes[index].shape, device="meta") for index in node.inputs]
-        fits = node.axis is None if node.primitive else node.joined(parts).shape == (1, *node.shape)
+        single = node.axis is None if node.primitive or not parts else None
+        fits = node.joined(parts).shape == (1, *node.shape) if single is None else single
         _require(fits, f"the shapes of node {number} do not fit")
     return graph
 
@@ -243,9 +245,9 @@ def _value(kind: str, entry: Any, tensors: Tensors) -> Any:
 
 
 def _typed(group: str, entry: Any, tensors: Tensors) -> Any:
-    kind = entry.get("type") if type(entry) is dict else entry
+    kind = entry.get("type") if type(entry) is dict else None
     _require(type(kind) is str and kind in KINDS[group], f"{kind!r:.40} is not a {group} of the kernel")
-    make, fields = KINDS[group][kind]
+    make, fields = KINDS[group][str(kind)]
     affine = isinstance(make, type) and issubclass(make, Affine)
     rest = {name: part for name, part in entry.items() if name != "type"}
     values = _fields(rest, f"{fields} {_ROUNDING}" if affine else fields, tensors)
@@ -259,7 +261,9 @@ def _typed(group: str, entry: Any, tensors: Tensors) -> Any:
             fits = size.shape == bias.shape and bool((size >= bias.abs()).all())
             _require(fits, "bias_size must be at least the size of the bias")
             thing.bias_size = size
-    _require(_fits(thing), f"the entries of {kind} do not fit together")
+    shapes = {name: shape for name, shape in values.items() if name in ("in_shape", "out_shape")}
+    alike = all(getattr(thing, name) == shape for name, shape in shapes.items())
+    _require(alike and _fits(thing), f"the entries of {kind} do not fit together")
     if isinstance(thing, Affine):
         _accept(thing, rounding["norms"], written=rounding["written"])
     return thing
