@@ -41,7 +41,8 @@ from certus.kernel import costs as kernel_costs
 from certus.kernel.files import build_graph, build_problem, parse_object, parse_tensors, read_bytes
 from certus.kernel.graph import Graph, Node
 from certus.kernel.losses import Softmax
-from certus.kernel.operators import Dense, Product, Reshape
+from certus.kernel.max_pool import MaxPool
+from certus.kernel.operators import Dense, Gather, Product, Reshape
 from certus.kernel.passes import Refused
 from certus.kernel.pointwise import Pointwise, scalar
 from certus.kernel.problem import Hinge, Problem, outputs_at, rounding_at
@@ -605,6 +606,24 @@ def test_weights_that_are_not_finite_are_refused(dense: Problem) -> None:
         tensors["1.matrix"][0, 0] = bad
         with pytest.raises(Refused, match="matrix: there must be the name of a tensor of floats"):
             build_problem(description, tensors, (dense.inputs, dense.targets))
+
+
+def test_positions_outside_of_the_input_are_refused() -> None:
+    gather = Gather(torch.tensor([2, -1, 0]), (3,))
+    pool = MaxPool((torch.tensor([[0, 1], [1, 2]]),), (1, 3))
+    nodes = Node((), (3,)), Node((0,), (3,), gather), Node((1,), (1, 3), Reshape((3,), (1, 3)))
+    description, tensors = describe_graph(Graph((*nodes, Node((2,), (1, 2), pool))))
+    points = torch.randn(5, 3).double()
+    assert torch.equal(build_graph(description, tensors).apply(points)[:, 0, 0], points[:, 2].clamp_min(0))
+    for name, place in (("1.index", 0), ("3.windows.0", (0, 0))):
+        for bad in (4, 1 << 40):
+            forged = {key: tensor.clone() for key, tensor in tensors.items()}
+            forged[name][place] = bad
+            with pytest.raises(Refused, match=r"primitive: .*(out of (range|bounds)|index)"):
+                build_graph(description, forged)
+    tensors["3.windows.0"][0] = -1
+    with pytest.raises(Refused, match="a window of a maximum is empty"):
+        build_graph(description, tensors)
 
 
 def test_deep_nesting_is_refused() -> None:

@@ -177,8 +177,8 @@ def _graph(description: Any, tensors: Tensors) -> Graph:
     graph = Graph(nodes)
     for number, node in enumerate(nodes):
         parts = [torch.empty(1, *nodes[index].shape, device="meta") for index in node.inputs]
-        single = node.axis is None if node.primitive or not parts else None
-        fits = node.joined(parts).shape == (1, *node.shape) if single is None else single
+        joins = node.primitive is None and number > 0
+        fits = node.joined(parts).shape == (1, *node.shape) if joins else node.axis is None
         _require(fits, f"the shapes of node {number} do not fit")
     return graph
 
