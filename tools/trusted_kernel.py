@@ -21,6 +21,7 @@ PARTS = {
     ),
     "The inner problem": ("costs", "problem", "majorants", "radial", "rules"),
     "Means, error rates and populations": ("knapsack", "binomial", "concentration", "smoothing"),
+    "Files": ("files",),
 }
 """Heading → files, in an order to read them."""
 
@@ -39,8 +40,8 @@ eigenvalue is verified by a Cholesky factorisation (`norms.py`).
 
 What the kernel cannot check:
 
-- that the graph computes the caller's model. `bounds/equivalence.py` compares both, near and far, at every
-  certified row and at every attained point;
+- that the graph, in memory or in a file, computes the caller's model. `bounds/equivalence.py` compares both,
+  near and far, at every certified row and at every attained point;
 - the constants of a user's own layer rule, activation or cost: these are named as assumptions;
 - that samples are independent draws that nothing was tuned on, for a statement with a confidence;
 - that noise is Gaussian and exact, and that a model answers the same when it is asked again, for smoothing.

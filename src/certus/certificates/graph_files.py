@@ -1,0 +1,202 @@
+"""Networks, costs, losses and domains as files, which ``certus.kernel.files`` reads.
+
+    graph.json            {"graph": {"nodes", "moves"}, "cost", "loss", "domain"}
+    graph.safetensors     the tensors that they name
+
+What consists of the user's own code, an activation, a primitive or a cost that the kernel does not have, is
+not written: ``UnsupportedError`` names it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+from types import FunctionType
+from typing import Any
+
+import torch
+from safetensors.torch import save
+from torch import Tensor, nn
+
+from certus.certificates.problem import FunctionModule
+from certus.errors import ArgumentError, UnsupportedError
+from certus.kernel.costs import Cost, Domain
+from certus.kernel.files import KINDS, build_graph, parse_object, parse_tensors, read_bytes
+from certus.kernel.graph import Graph, Node
+from certus.kernel.operators import Affine, Product, Transposed
+from certus.kernel.passes import Refused
+from certus.kernel.pointwise import Scalar, scalar
+from certus.kernel.primitive import Primitive
+from certus.kernel.problem import Loss, Problem
+from certus.storage.write import write_atomically, write_json
+
+GRAPH, TENSORS = "graph.json", "graph.safetensors"
+
+Description = tuple[dict[str, Any], dict[str, Tensor]]
+
+_FIRST = ("matrix", "factors", "weight")  # names of the only tensor of weights
+
+
+def describe_graph(graph: Graph) -> Description:
+    """Return the description of a graph and its tensors; parts of the user's own have none."""
+    tensors: dict[str, Tensor] = {}
+    nodes = [_node(number, node, tensors) for number, node in enumerate(graph.nodes)]
+    moves = [_claims(node.moves) for node in graph.nodes if node.moves is not None]
+    return {"nodes": nodes, "moves": moves[0] if moves else None}, tensors
+
+
+def describe_cost(cost: Cost) -> Description:
+    """Return the description of a cost and its tensors; a cost of the user's own has none."""
+    return _described(
+        "cost", cost, f"the cost {', '.join(getattr(cost, 'assumptions', ())) or type(cost).__name__}"
+    )
+
+
+def describe_loss(loss: Loss) -> Description:
+    """Return the description of a loss, which has no tensors."""
+    return ({"type": "SquaredError"}, {}) if loss is None else _described("loss", loss, type(loss).__name__)
+
+
+def describe_domain(domain: Domain) -> Description:
+    """Return the description of a domain and its tensors."""
+    return _described("domain", domain, "the domain")
+
+
+def describe_problem(problem: Problem) -> Description:
+    """Return the descriptions of graph, cost, loss and domain, and the tensors of all."""
+    parts = {
+        "graph": describe_graph(problem.graph),
+        "cost": describe_cost(problem.cost),
+        "loss": describe_loss(problem.loss),
+        "domain": describe_domain(problem.domain),
+    }
+    tensors = {name: tensor for _, own in parts.values() for name, tensor in own.items()}
+    return {name: entry for name, (entry, _) in parts.items()}, tensors
+
+
+def save_problem(folder: Path, problem: Problem) -> None:
+    """Write ``graph.json`` and ``graph.safetensors`` into a folder."""
+    description, tensors = describe_problem(problem)
+    write_atomically(folder / TENSORS, save(tensors))
+    write_json(folder / GRAPH, description)
+
+
+def load_graph(folder: Path | str) -> nn.Module:
+    """Load the network of a certificate as a module: what was certified can be deployed.
+
+    It computes in float64 and on the processor, as the bounds assume, and returns float64. A log-softmax at
+    the end of the model is not part of the network. Nothing in the files is executed.
+
+    Args:
+        folder: holds ``graph.json`` and ``graph.safetensors``.
+    """
+    folder = Path(folder)
+    try:
+        tensors = parse_tensors(read_bytes(folder / TENSORS))
+        graph = build_graph(parse_object(read_bytes(folder / GRAPH)).get("graph"), tensors)
+    except Refused as reason:
+        raise ArgumentError(f"`folder` must hold the files of a network; got {folder}: {reason}.") from None
+    return FunctionModule(lambda points: graph.apply(points.cpu().double()))
+
+
+def _node(number: int, node: Node, tensors: dict[str, Tensor]) -> dict[str, Any]:
+    where = f"layer {node.name} ({node.kind})" if node.name or node.kind else f"node {number}"
+    primitive = node.primitive
+    return {
+        "inputs": list(node.inputs),
+        "shape": list(node.shape),
+        "primitive": None
+        if primitive is None
+        else _entry("primitive", primitive, where, f"{number}", tensors),
+        "axis": node.axis,
+        "name": node.name,
+        "kind": node.kind,
+        "assumptions": list(node.assumptions),
+    }
+
+
+def _described(group: str, thing: Any, words: str) -> Description:
+    tensors: dict[str, Tensor] = {}
+    return _entry(group, thing, words, group, tensors), tensors
+
+
+def _entry(group: str, thing: Any, where: str, place: str, tensors: dict[str, Tensor]) -> dict[str, Any]:
+    """The object that describes a thing: its type, and the arguments of its constructor."""
+    kind = type(thing)
+    if not kind.__module__.startswith("certus.kernel.") or kind.__name__ not in KINDS[group]:
+        raise UnsupportedError(
+            f"A certificate about {where} cannot be checked without the code of {kind.__name__}, which is no "
+            f"{group} of the kernel: it is not stored."
+        )
+    fields = [field.split(":")[0] for field in KINDS[group][kind.__name__][1].split()]
+    values = {name: _argument(thing, name) for name in fields}
+    if isinstance(thing, Affine):
+        size = thing.bias_size if "bias" in fields else None
+        values |= {"folds": thing.folds, "bias_size": size, "norms": thing.claim, "written": thing.written}
+    entry = {name: _plain(value, where, f"{place}.{name}", tensors) for name, value in values.items()}
+    return {"type": kind.__name__, **entry}
+
+
+def _argument(thing: Any, name: str) -> Any:
+    """The argument that a constructor was called with."""
+    if isinstance(thing, Affine) and name in _FIRST:
+        return thing.weights[0]
+    if isinstance(thing, Affine) and name == "matrices":
+        return thing.weights
+    return thing.in_shape if isinstance(thing, Affine) and name == "shape" else getattr(thing, name)
+
+
+def _plain(value: Any, where: str, place: str, tensors: dict[str, Tensor]) -> Any:
+    """A value as JSON; tensors are stored under the name of their place."""
+    match value:
+        case Tensor():
+            tensors[place] = value.detach().cpu().contiguous().clone()
+            return place
+        case Scalar():
+            _check_scalar(value, where)
+            return [value.name, *(_plain(setting, where, place, tensors) for setting in value.settings)]
+        case Primitive():
+            return _entry("primitive", value, where, place, tensors)
+        case tuple() | list():
+            return [_plain(part, where, f"{place}.{number}", tensors) for number, part in enumerate(value)]
+        case float() if math.isinf(value):
+            return "inf" if value > 0 else "-inf"
+    return value
+
+
+def _check_scalar(given: Scalar, where: str) -> None:
+    """Raise unless an activation is that of the kernel, whatever it is called."""
+    try:
+        own = scalar(given.name, *given.settings)
+    except (Refused, TypeError):
+        own = replace(given, value=torch.zeros_like)
+    if not all(_same(value, vars(own)[name]) for name, value in vars(given).items()):
+        raise UnsupportedError(
+            f"A certificate about {where} cannot be checked without the code of the activation "
+            f"{given.name!r}, which the kernel does not have: it is not stored."
+        )
+
+
+def _same(first: Any, second: Any) -> bool:
+    """Whether values are equal, or functions of the same code with equal settings."""
+    if first is second or not isinstance(first, FunctionType) or not isinstance(second, FunctionType):
+        return bool(first == second)
+    held = [[cell.cell_contents for cell in each.__closure__ or ()] for each in (first, second)]
+    return first.__code__ is second.__code__ and all(map(_same, *held))
+
+
+def _claims(operator: Affine) -> dict[str, Any]:
+    """The claimed norm of an operator on moves, and those of its parts."""
+    match operator:
+        case Product():
+            parts = operator.parts
+        case Transposed():
+            parts = (operator.original,)
+        case _:
+            parts = ()
+    return {
+        "norms": list(operator.claim),
+        "written": operator.written,
+        "parts": [_claims(part) for part in parts],
+    }
