@@ -40,12 +40,12 @@ from certus.errors import ArgumentError, UnsupportedError
 from certus.kernel import costs as kernel_costs
 from certus.kernel.files import build_graph, build_problem, parse_object, parse_tensors, read_bytes
 from certus.kernel.graph import Graph, Node
-from certus.kernel.losses import Softmax
+from certus.kernel.losses import Hinge, Softmax
 from certus.kernel.max_pool import MaxPool
 from certus.kernel.operators import Dense, Gather, Product, Reshape
 from certus.kernel.passes import Refused
 from certus.kernel.pointwise import Pointwise, scalar
-from certus.kernel.problem import Hinge, Problem, outputs_at, rounding_at
+from certus.kernel.problem import Problem, outputs_at, rounding_at
 from certus.layers import LogCosh, Normalize, Residual, Scale, SmoothAbs
 from certus.losses import Criterion, CrossEntropy, Logistic, SmoothMargin, SquaredError
 

@@ -24,11 +24,12 @@ from certus.errors import ArgumentError, UnsupportedError
 from certus.kernel.costs import Cost, Domain
 from certus.kernel.files import KINDS, build_graph, parse_object, parse_tensors, read_bytes
 from certus.kernel.graph import Graph, Node
+from certus.kernel.losses import Loss
 from certus.kernel.operators import Affine, Product, Transposed
 from certus.kernel.passes import Refused
 from certus.kernel.pointwise import Scalar, scalar
 from certus.kernel.primitive import Primitive
-from certus.kernel.problem import Loss, Problem
+from certus.kernel.problem import Problem
 from certus.storage.write import write_atomically, write_json
 
 GRAPH, TENSORS = "graph.json", "graph.safetensors"
@@ -55,7 +56,7 @@ def describe_cost(cost: Cost) -> Description:
 
 def describe_loss(loss: Loss) -> Description:
     """Return the description of a loss, which has no tensors."""
-    return ({"type": "SquaredError"}, {}) if loss is None else _described("loss", loss, type(loss).__name__)
+    return _described("loss", loss, type(loss).__name__)
 
 
 def describe_domain(domain: Domain) -> Description:

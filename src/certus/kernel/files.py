@@ -34,13 +34,13 @@ from torch import Tensor
 from certus.kernel import operators
 from certus.kernel.costs import Cost, Domain, Lp, Quadratic
 from certus.kernel.graph import Graph, Node
-from certus.kernel.losses import Softmax
+from certus.kernel.losses import Hinge, Softmax, SquaredError
 from certus.kernel.max_pool import MaxPool
-from certus.kernel.operators import Affine, AxisProduct, Convolution, Dense, LastAxis, Product, Transposed
+from certus.kernel.operators import Affine, AxisProduct, Convolution, Dense, Product, Transposed
 from certus.kernel.passes import Refused
 from certus.kernel.pointwise import Pointwise, scalar
 from certus.kernel.primitive import Primitive, Shape
-from certus.kernel.problem import Hinge, Problem
+from certus.kernel.problem import Problem
 
 Tensors = dict[str, Tensor]
 
@@ -60,8 +60,7 @@ KINDS: dict[str, dict[str, tuple[Callable[..., Any], str]]] = {
         "Diagonal": (operators.Diagonal, "factors:floats bias:floats? shape:shape"),
         "Gather": (operators.Gather, "index:integers in_shape:shape"),
         "Reshape": (operators.Reshape, "in_shape:shape out_shape:shape"),
-        "LastAxis": (LastAxis, "matrix:floats bias:floats? in_shape:shape"),
-        "AxisProduct": (AxisProduct, "matrices:floats* in_shape:shape"),
+        "AxisProduct": (AxisProduct, "matrices:floats* bias:floats? in_shape:shape"),
         "Convolution": (
             Convolution,
             "weight:floats bias:floats? in_shape:shape "
@@ -82,7 +81,7 @@ KINDS: dict[str, dict[str, tuple[Callable[..., Any], str]]] = {
             "slope:number spread:number scale:number offset:number smoothing:number logistic:flag",
         ),
         "Hinge": (Hinge, "power:count"),
-        "SquaredError": (type(None), ""),
+        "SquaredError": (SquaredError, ""),
     },
     "domain": {"Domain": (Domain, "lower:limits upper:limits center:floats? radius:extended")},
 }
@@ -311,7 +310,7 @@ def _size(shape: Shape) -> int:
 
 def _accept(operator: Affine, norms: tuple[float, ...], *, written: bool) -> None:
     """Check a claimed norm, unless the same is known, or needs too large a matrix."""
-    if written or (norms and not isinstance(operator, Dense | LastAxis | AxisProduct | Convolution)):
+    if written or (norms and not isinstance(operator, Dense | AxisProduct | Convolution)):
         _size((math.prod(operator.in_shape), math.prod(operator.out_shape)))
     if norms and (norms, written) != (operator.claim, operator.written):
         operator.accept(norms, written=written)
