@@ -16,6 +16,7 @@ BARRED = ("torch.nn", "torch.fx", "torch.export", "torch.jit", "torch.optim")
 LOOPS = {
     "costs.py:_set": "over the constants of a cost",
     "rules.py:_gap_rules": "over the balls around the samples",
+    "rules.py:over_labels": "over the labels",
     "graph.py:__post_init__": "over the nodes",
     "graph.py:_backward_block": "over the branches of a sum",
     "graph.py:_backward_nodes": "over the nodes of a block",

@@ -19,7 +19,8 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from certus.kernel.costs import Cost, Domain, Quadratic
+from certus.kernel.costs import Claimed, Cost, Domain, Quadratic
+from certus.kernel.evidence import Evidence
 from certus.kernel.graph import Graph, Node
 from certus.kernel.losses import Softmax
 from certus.kernel.operators import Affine, Convolution, Dense, Diagonal, Product, Reshape
@@ -183,6 +184,19 @@ class Problem:
         """Number of labels; None for a squared error. A single logit stands for two."""
         softmax = self.smoothness.softmax
         return None if softmax is None else math.prod(self.graph.out_shape) + softmax.logistic
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """Names of everything that bounds of this problem rest on without proof."""
+        names = [name for node in self.graph.nodes for name in node.assumptions]
+        if isinstance(self.cost, Claimed):
+            names += self.cost.assumptions or ("the cost",)
+        return tuple(dict.fromkeys(names + ["the bounds given as `smoothness`"] * (self.claimed is not None)))
+
+    @property
+    def evidence(self) -> Evidence:
+        """That of its bounds."""
+        return Evidence.ASSUMED if self.assumptions else Evidence.PROVEN
 
     @property
     def unit_cost(self) -> float:
