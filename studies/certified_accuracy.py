@@ -23,7 +23,7 @@ from certus.costs import SquaredL2
 from certus.display.figures import Curve, Panel, sweep_figure
 from certus.domains import Unbounded
 from certus.errors import ContradictionError
-from certus.evidence import Evidence
+from certus.kernel.evidence import Evidence
 from certus.kernel.problem import Values
 from certus.kernel.radial import certified_radii
 from certus.losses import CrossEntropy

@@ -29,12 +29,12 @@ from certus.attacks.adapters import Torchattacks
 from certus.attacks.evaluation import Evaluation, evaluate, worst_of
 from certus.attacks.minimum_norm import Margin
 from certus.attacks.projected_gradient_descent import PGM
-from certus.certificates.cache import DualValueCache
+from certus.certificates.cache import ProposalCache
 from certus.certificates.error_costs import worst_error
 from certus.data import Samples
 from certus.display.figures import Curve, Panel, sweep_figure
 from certus.domains import Unbounded
-from certus.evidence import Evidence
+from certus.kernel.evidence import Evidence
 from certus.losses import CrossEntropy, ModelLoss
 from certus.runs.directory import METRICS
 from certus.runs.loaded_run import LoadedRun
@@ -172,7 +172,7 @@ def loss_certificate(
     """Return attained and proven loss and error at each ρ, without a domain."""
     samples = {"inputs": data.inputs, "targets": data.targets}
     question = [list(rhos), digest(dict(trained.loss.model.state_dict())), digest(samples)]
-    cache = DualValueCache(trained.run.path / "unfinished", question)
+    cache = ProposalCache(trained.run.path / "unfinished", question)
     certificate = certus.certify(
         trained.loss.model, data, rho=rhos, local_radii=0, gamma_rounds=0, attack_steps=5, cache=cache
     )

@@ -27,8 +27,8 @@ from certus.certificates.covering_number_bounds import attained_budget_error, li
 from certus.data import Samples
 from certus.datasets.bundled import rings
 from certus.display.canvas import COLOURS, new_figure
-from certus.evidence import Evidence
 from certus.inner import WRM, BarzilaiBorwein
+from certus.kernel.evidence import Evidence
 from certus.losses import CrossEntropy, ModelLoss
 from studies.page import markdown_table
 from studies.study import (

@@ -32,7 +32,7 @@ from torch import Tensor, nn
 from certus.attacks.projected_gradient_descent import IFGM
 from certus.display.canvas import COLOURS, new_figure
 from certus.domains import Box
-from certus.evidence import Evidence
+from certus.kernel.evidence import Evidence
 from studies.study import Measured, Outcome, Part, Picture, Quantity, Scale, Study, Verdict, outcome_of
 from studies.workspace import Workspace
 

@@ -26,7 +26,7 @@ from certus.costs import Cost, LabelCost, WeightedL2
 from certus.data import Samples, random_order
 from certus.datasets import SplitDataset
 from certus.display.canvas import COLOURS, MARKERS, legend_below, new_figure, title_above
-from certus.evidence import Evidence
+from certus.kernel.evidence import Evidence
 from certus.runs.loaded_run import named_split
 from studies.page import markdown_table
 from studies.study import (

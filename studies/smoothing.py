@@ -29,8 +29,8 @@ from certus.certificates.confidence import betting, clopper_pearson
 from certus.costs import SquaredL2
 from certus.data import Samples, Subset, random_order
 from certus.display.figures import Curve, Panel, sweep_figure
-from certus.evidence import Evidence
 from certus.kernel.binomial import Floats, normal_cdf
+from certus.kernel.evidence import Evidence
 from certus.kernel.smoothing import GammaDesign, VotingRule
 from certus.runs.certification import CertifySettings, certify_run
 from certus.runs.directory import METRICS

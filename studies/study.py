@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from certus.evidence import Evidence
+from certus.kernel.evidence import Evidence
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -24,8 +24,8 @@ from certus.bounds import input_smoothness
 from certus.certificates import certify
 from certus.datasets.bundled import INNER_RADIUS, OUTER_RADIUS, rings
 from certus.display.canvas import COLOURS, new_figure
-from certus.evidence import Evidence
 from certus.inner import WRM, concave_share, default_maximizer
+from certus.kernel.evidence import Evidence
 from certus.runs.loaded_run import LoadedRun
 from certus.runs.settings import Settings
 from studies.page import markdown_table, training_settings

@@ -12,7 +12,7 @@ ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "certus"
 
 LAYERS = [
-    "kernel evidence errors _names _defaults _format _progress _tensor norms storage table_options _render",
+    "kernel errors _names _defaults _format _progress _tensor norms storage table_options _render",
     "_eval_mode data domains layers losses costs _validation",
     "inner bounds attacks",
     "certificates smoothing datasets models training",

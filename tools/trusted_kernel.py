@@ -14,13 +14,15 @@ PAGE = ROOT / "docs" / "trusted_kernel.md"
 KERNEL = ROOT / "src" / "certus" / "kernel"
 
 PARTS = {
-    "Arithmetic and norms": ("rounding", "norms"),
+    "Arithmetic and norms": ("evidence", "rounding", "norms"),
     "The network": (
         *("passes", "primitive", "operators", "pointwise", "max_pool", "curvature", "graph"),
         *("losses", "smoothness"),
     ),
     "The inner problem": ("costs", "problem", "majorants", "radial", "rules"),
-    "Means, error rates and populations": ("knapsack", "binomial", "concentration", "smoothing"),
+    "Means, error rates and populations": (
+        *("knapsack", "binomial", "concentration", "statement", "smoothing"),
+    ),
     "Files": ("files",),
 }
 """Heading → files, in an order to read them."""
@@ -46,7 +48,9 @@ What the kernel cannot check:
 - that samples are independent draws that nothing was tuned on, for a statement with a confidence;
 - that noise is Gaussian and exact, and that a model answers the same when it is asked again, for smoothing.
 
-`certificates/`, `smoothing/` and `bounds/` call the kernel and take minima over γ of what it returns.
+`certificates/`, `smoothing/` and `bounds/` call the kernel. What it returns is marked (`evidence.py`): only a
+marked `Statement` is *proven*, or *assumed* under names; one that is constructed elsewhere, altered or read
+from a file is *stated*. A test searches the tree for other constructions; its list of exceptions shrinks.
 
 *Lines* counts everything; *code* leaves out comments, docstrings and blank lines. This page is written by
 `python -m tools.trusted_kernel`; a test compares it with the sources.

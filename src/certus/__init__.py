@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from certus.costs import SquaredL2
     from certus.domains import Box
     from certus.errors import CertusError
-    from certus.evidence import Evidence
     from certus.inner import WRM
+    from certus.kernel.evidence import Evidence
     from certus.losses import CrossEntropy, ModelLoss
     from certus.runs import load_run
     from certus.smoothing import certify_smoothed
@@ -83,7 +83,7 @@ _HOMES = {
     "Certificate": "certificates",
     "CertusError": "errors",
     "CrossEntropy": "losses",
-    "Evidence": "evidence",
+    "Evidence": "kernel.evidence",
     "ModelLoss": "losses",
     "SquaredL2": "costs",
     "certify": "certificates",

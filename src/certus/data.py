@@ -29,6 +29,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, default_collate
 
 from certus.errors import ArgumentError, UnsupportedError, require, require_count, require_seed
+from certus.kernel import concentration
 
 __all__ = ["DataLike", "RowEncoding", "SampleStream", "Samples", "as_samples", "gather_samples"]
 
@@ -360,16 +361,13 @@ def as_tensor(values: Any, name: str) -> Tensor:
     return torch.from_numpy(np.array(array))  # a copy: of its own, writable, and in one piece
 
 
-_ORDER, _SUBSET = 0, 1  # streams: an order must not depend on what a subset was chosen by
+_SUBSET = 1  # another stream than that of orders: they must not depend on what a subset was chosen by
 
 
 def random_order(count: int, seed: int) -> Tensor:
-    """Return the numbers 0 … count − 1 in the random order of a seed. Returns: (count,) int64.
-
-    >>> random_order(8, seed=0).tolist()
-    [0, 2, 1, 5, 4, 3, 6, 7]
-    """
-    return torch.from_numpy(_keys(count, seed, _ORDER).argsort(kind="stable"))
+    """Return the numbers 0 … count − 1 in the random order of a seed. Returns: (count,) int64."""
+    require_seed(seed)
+    return concentration.random_order(count, seed)
 
 
 @dataclass(frozen=True, eq=False)

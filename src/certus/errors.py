@@ -9,9 +9,9 @@ from __future__ import annotations
 import math
 import re
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, Protocol
 
-from certus.evidence import Evidence
+from certus.kernel.evidence import Evidence
 
 LARGEST = 1e30
 LEAST = 1e-30
@@ -88,16 +88,26 @@ def require(condition: bool, name: str, rule: str, value: object) -> None:
         raise ArgumentError(f"`{name}` must {truncate(rule, 1000)}; got {truncate(str(value))}.")
 
 
+class Judged(Protocol):
+    """A bound with its evidence, such as a result of the kernel."""
+
+    @property
+    def evidence(self) -> Evidence: ...
+
+    @property
+    def assumptions(self) -> tuple[str, ...]: ...
+
+
 def contradiction(
-    what: str, grounds: tuple[str, ...] = (), assumptions: tuple[str, ...] = ()
+    what: str, grounds: tuple[str, ...] = (), bound: Judged | None = None
 ) -> ContradictionError:
     """The error for an attained value that exceeds its bound.
 
     Args:
         what: both numbers, and where they occur.
-        grounds: rules by which the bound was derived; assumptions: names of its assumptions.
+        grounds: rules by which the bound was derived; bound: with its evidence and assumptions, if any.
     """
-    evidence = Evidence.resting_on(assumptions)
+    evidence, assumptions = ("proven", ()) if bound is None else (bound.evidence, bound.assumptions)
     rests = f" The bound rests on {', '.join(grounds)}." if grounds else ""
     assumed = f" It assumes {'; '.join(assumptions)}." if assumptions else " Nothing was assumed."
     return ContradictionError(

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from certus._format import at_most
-from certus.evidence import Evidence
+from certus.kernel.evidence import Evidence
 from studies.dogs.attacks import (
     PIXEL_GAMMAS,
     PIXEL_METHODS,

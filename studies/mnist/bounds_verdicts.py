@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import Any
 
 from certus.attacks.evaluation import Interval, wilson
-from certus.evidence import Evidence
+from certus.kernel.evidence import Evidence
 from studies.mnist.sweeps import clear_sign, difference_of_proportions, is_within, points
 from studies.study import Measured, Quantity, Verdict, outcome_of, outcome_of_several
 

@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from certus.display.canvas import COLOURS, new_figure
-from certus.evidence import Evidence
+from certus.kernel.evidence import Evidence
 from studies.mnist.families import FEWER_EPOCHS
 from studies.mnist.networks import MEAN_LENGTH, SMALL_BUDGET, mnist_training, recipe
 from studies.mnist.surface import surface_part

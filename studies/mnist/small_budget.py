@@ -11,7 +11,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from certus.display.figures import sweep_figure
-from certus.evidence import Evidence
+from certus.kernel.evidence import Evidence
 from studies.mnist.networks import (
     MEAN_LENGTH,
     MNIST_METHODS,

@@ -23,8 +23,8 @@ from certus.attacks.evaluation import Trial, sweep
 from certus.attacks.minimum_norm import Margin, largest_penalty
 from certus.data import Samples
 from certus.display.canvas import COLOURS, MARKERS, new_figure
-from certus.evidence import Evidence
 from certus.inner import concave_share
+from certus.kernel.evidence import Evidence
 from certus.losses import ModelLoss, predicted
 from certus.norms import L2
 from studies.mnist.networks import MEAN_LENGTH, MNIST_METHODS, NetworkRecipe, mnist_network, random_images

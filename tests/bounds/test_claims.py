@@ -96,9 +96,9 @@ def test_every_place_is_named() -> None:
         "the rule of Mine (layer 2.branch.1)",
         "the rule of Halve (layer 3.0)",
     )
-    assert Analysis(deep.double(), input_shape=(3,)).assumptions == named
+    assert Analysis(deep.double(), input_shape=(3,)).problem.assumptions == named
     alone = Analysis(Halve(), input_shape=(3,))
-    assert alone.assumptions == ("the rule of Halve (the model itself)",)
+    assert alone.problem.assumptions == ("the rule of Halve (the model itself)",)
 
 
 class Halve(nn.Module):

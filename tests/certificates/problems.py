@@ -11,15 +11,18 @@ from torch import Tensor, nn
 
 import certus
 from certus.certificates import Certificate
+from certus.certificates.dual_values import DualValues
 from certus.certificates.engine import make_grid
 from certus.certificates.linear import certify_linear
-from certus.certificates.local_bounds import Grid
+from certus.certificates.local_bounds import Grid, SampleValues
 from certus.certificates.problem import Problem
 from certus.certificates.proposals import TangentPoints, with_parabolas
 from certus.costs import Cost, SquaredL2
 from certus.domains import Domain, Unbounded
+from certus.kernel.evidence import mark
 from certus.kernel.problem import Values
 from certus.kernel.radial import Neighborhoods, neighborhoods
+from certus.kernel.rules import DualBounds, SampleBounds
 from certus.layers import LogCosh, Residual
 from certus.losses import Criterion, CrossEntropy
 from tests.oracles import Array
@@ -100,3 +103,16 @@ def numpy_loss(model: nn.Module, criterion: Criterion, target: Tensor) -> Callab
             return np.asarray(criterion(model(inputs), target.expand(len(inputs))).numpy())
 
     return loss
+
+
+def dual_values(
+    gamma: float, bound: Tensor, cost: Tensor, loss: Tensor, rule: Tensor | None = None
+) -> DualValues:
+    """Dual values by hand, as if the kernel had proven them; no error was found."""
+    rule = torch.zeros(len(bound), dtype=torch.int64) if rule is None else rule
+    return DualValues(mark(DualBounds(gamma, bound, rule)), cost, loss, torch.full_like(bound, np.inf))
+
+
+def sample_values(start: Tensor, error_cost: Tensor | None = None) -> SampleValues:
+    """Values at samples by hand, as if the kernel had proven the costs of errors."""
+    return SampleValues(mark(SampleBounds(start, error_cost, 1.0)), start, None)

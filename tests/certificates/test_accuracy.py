@@ -131,9 +131,10 @@ def test_clopper_and_pearson_are_those_of_scipy(count: int, failure: float) -> N
 def test_more_certified_than_attacks_left_raises() -> None:
     found = certify(linear(), (POINTS, LABELS), epsilon=0.3, confidence=0.9, **QUICK)
     assert found.population is not None
+    upper = replace(found.population.upper, error_margin=0.0)
     nothing = replace(
-        found.population, attained_error_cost=torch.zeros(5, dtype=torch.float64), error_margin=0.0
+        found.population, attained_error_cost=torch.zeros(5, dtype=torch.float64), error_margin_low=0.0
     )
-    broken = replace(found, population=replace(nothing, error_margin_low=0.0))
+    broken = replace(found, population=nothing, statement=replace(found.statement, population=upper))
     with pytest.raises(ContradictionError, match=r"within epsilon = 0\.3 the population's accuracy"):
         broken.accuracy_bracket(0.3)

@@ -95,9 +95,13 @@ def test_an_attack_beyond_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_level_that_is_wrong(change: dict[str, torch.Tensor], monkeypatch: pytest.MonkeyPatch) -> None:
     solve = LocalBounds.level
 
-    def wrong(self: LocalBounds, gamma: float) -> tuple[DualValues, Samples]:
-        level, points = solve(self, gamma)
-        return replace(level, **change) if gamma == 2 else level, points  # type: ignore[arg-type]
+    def wrong(self: LocalBounds, gamma: float, moves: torch.Tensor) -> tuple[DualValues, Samples]:
+        level, points = solve(self, gamma, moves)
+        if gamma != 2:
+            return level, points
+        if "bound" in change:
+            return replace(level, bounds=replace(level.bounds, **change)), points  # type: ignore[arg-type]
+        return replace(level, **change), points  # type: ignore[arg-type]
 
     ask: dict[str, Any] = {
         "rho": 0.1,
@@ -120,17 +124,18 @@ def test_an_error_below_its_floor(honest: Certificate) -> None:
     floor[right] = honest.attained_error_cost[right] * (1 + 1e-15) + 1e-300
     words = rf"at sample {right} an error was found at the cost .*, but none costs less than"
     with pytest.raises(ContradictionError, match=words):
-        replace(honest, proven_error_cost=floor)
+        replace(honest, statement=replace(honest.statement, error_costs=floor))
 
 
 def test_no_tolerance(honest: Certificate) -> None:
     """Both sides are rounded outwards, so that one last place too much is an alarm."""
     line = min(honest.aggregates, key=lambda line: abs(line.rho_hat - 0.05))
     low = line.loss - 1e-12 * (1 + abs(line.loss))
-    ceiling = (line.gamma * line.rho_hat + line.bound) * (1 + 1e-12)
-    shrunk = replace(line, bound=line.bound - (ceiling - low) - 4e-16 * abs(ceiling))
+    bound = honest.statement.means[line.gamma]
+    ceiling = (line.gamma * line.rho_hat + bound) * (1 + 1e-12)
+    shrunk = {**honest.statement.means, line.gamma: bound - (ceiling - low) - 4e-16 * abs(ceiling)}
     with pytest.raises(ContradictionError, match=rf"at rho = {line.rho_hat:.6g} the worst loss is at least"):
-        replace(honest, aggregates=(*honest.aggregates, shrunk))
+        replace(honest, statement=replace(honest.statement, means=shrunk))
 
 
 def test_files_that_contradict_themselves(honest: Certificate, tmp_path: Path) -> None:
@@ -166,9 +171,11 @@ def test_files_that_contradict_themselves(honest: Certificate, tmp_path: Path) -
 
 
 def test_a_population_that_contradicts_itself_has_no_bracket(honest: Certificate) -> None:
-    people = honest.population
+    people = honest.statement.population
     assert people is not None
-    forged = replace(honest, population=replace(people, error_margin=-1.0))
+    forged = replace(
+        honest, statement=replace(honest.statement, population=replace(people, error_margin=-1.0))
+    )
     with pytest.raises(ContradictionError, match="the population's worst error rate is at least"):
         forged.bracket(0.1)
     with pytest.raises(ContradictionError, match="the population's worst error rate is at least"):

@@ -16,8 +16,7 @@ from torch.utils.data.sampler import BatchSampler, Sampler
 
 from certus import Certificate, certify
 from certus.certificates import batching, engine, local_bounds
-from certus.certificates.cache import DualValueCache, differences
-from certus.certificates.dual_values import DualValues
+from certus.certificates.cache import ProposalCache, differences
 from certus.certificates.files import as_json
 from certus.costs import LabelCost
 from certus.data import Samples
@@ -99,13 +98,13 @@ def test_portions_change_no_number(
     torch.testing.assert_close(others, shares, rtol=1e-12, atol=0)
 
 
-class _Stopped(DualValueCache):
+class _Stopped(ProposalCache):
     """Interrupted when some levels are kept."""
 
-    def save(self, level: DualValues, portion: int = 0) -> None:
+    def save(self, gamma: float, portion: int, moves: Tensor) -> None:
         if self.count == 9:
             raise KeyboardInterrupt
-        super().save(level, portion)
+        super().save(gamma, portion, moves)
 
 
 @pytest.mark.usefixtures("small")
@@ -120,14 +119,14 @@ def test_an_interrupted_certification_goes_on_within_a_level(
         certify(model, data, cache=_Stopped(tmp_path, "question"), **ask)
     said: list[str] = []
     solved: list[tuple[int, float]] = []
-    save = DualValueCache.save
+    save = ProposalCache.save
 
-    def counted(self: DualValueCache, level: DualValues, portion: int = 0) -> None:
-        solved.append((portion, level.gamma))
-        save(self, level, portion)
+    def counted(self: ProposalCache, gamma: float, portion: int, moves: Tensor) -> None:
+        solved.append((portion, gamma))
+        save(self, gamma, portion, moves)
 
-    monkeypatch.setattr(DualValueCache, "save", counted)
-    again = certify(model, data, cache=DualValueCache(tmp_path, "question", said.append), **ask)
+    monkeypatch.setattr(ProposalCache, "save", counted)
+    again = certify(model, data, cache=ProposalCache(tmp_path, "question", said.append), **ask)
     assert solved == [(2, 4.0), (2, 2.0), (2, 1.0), (3, 8.0), (3, 4.0), (3, 2.0), (3, 1.0)]
     assert said == []
     assert told(again) == told(whole)

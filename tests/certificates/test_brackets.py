@@ -217,7 +217,7 @@ def test_gamma_goes_as_far_as_labels_need(price: float) -> None:
         assert truth * (1 - 1e-6) <= found.bound(rho) <= 1.01 * truth
         assert 0.99 * truth <= found.lower(rho) <= truth * (1 + 1e-6)
     assert sure.population is not None
-    assert max(sure.population.means) >= sure.population.clip / price  # in the grid itself, before any data
+    assert max(sure.population.upper.means) >= sure.population.clip / price  # in the grid itself
 
 
 def test_the_toy_curve_lies_above_every_attack() -> None:

@@ -1,4 +1,4 @@
-"""Levels kept by an interrupted certification: used again if they are what was computed, and only then."""
+"""Proposals kept by an interrupted certification: used again, and checked again."""
 
 from __future__ import annotations
 
@@ -6,29 +6,29 @@ import math
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
 from certus import Certificate, certify
+from certus.certificates import Problem, local_bounds
 from certus.certificates import cache as kept
-from certus.certificates.cache import SPOT_CHECKED, DualValueCache, spot_checked_samples
-from certus.certificates.dual_values import DualValues
+from certus.certificates.cache import ProposalCache
+from certus.certificates.dual_values import climb, proposed_moves
 from certus.certificates.files import as_json
 from certus.certificates.local_bounds import LocalBounds
-from certus.costs import LabelCost
-from certus.data import Samples
-from certus.losses import SquaredError
-from certus.storage.tensors import load_tensors, save_tensors
+from certus.costs import LabelCost, Masked, SquaredL2
+from certus.domains import Ball, Box
+from certus.losses import CrossEntropy, SquaredError
 from tests.certificates.problems import network, samples
-from tests.certificates.small_run import certify_small, make_run
 
 GAMMAS, COUNT, CLIP = (8.0, 4.0, 2.0), 30, 3.0
 DATA = samples(1, COUNT)
 
 
-def certificate(memory: DualValueCache | None = None) -> Certificate:
+def certificate(memory: ProposalCache | None = None) -> Certificate:
     return certify(
         *(network("tanh", 1, size=3.0), DATA),
         rho=(0.01, 0.1),
@@ -45,34 +45,33 @@ def certificate(memory: DualValueCache | None = None) -> Certificate:
 def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Certificate, Path]:
     """The certificate, and the folder of its levels."""
     folder = tmp_path_factory.mktemp("kept") / "unfinished"
-    return certificate(DualValueCache(folder, "question")), folder
+    return certificate(ProposalCache(folder, "question")), folder
 
 
 @pytest.fixture
-def memory(whole: tuple[Certificate, Path], tmp_path: Path) -> tuple[DualValueCache, list[str]]:
+def memory(whole: tuple[Certificate, Path], tmp_path: Path) -> tuple[ProposalCache, list[str]]:
     """A copy of the levels, and what is remarked upon them."""
     said: list[str] = []
     shutil.copytree(whole[1], tmp_path / "unfinished")
-    return DualValueCache(tmp_path / "unfinished", "question", said.append), said
+    return ProposalCache(tmp_path / "unfinished", "question", said.append), said
 
 
 @pytest.fixture
 def solved(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The γ whose levels are computed."""
-    found: list[float] = []
-    solve = LocalBounds.level
+    """The γ at which ascents run."""
+    gammas: list[float] = []
+    propose = LocalBounds.proposals
 
-    def counted(self: LocalBounds, gamma: float) -> tuple[DualValues, Samples]:
-        if len(self.problem) > SPOT_CHECKED:
-            found.append(gamma)
-        return solve(self, gamma)
+    def counted(self: LocalBounds, gamma: float) -> Tensor:
+        gammas.append(gamma)
+        return propose(self, gamma)
 
-    monkeypatch.setattr(LocalBounds, "level", counted)
-    return found
+    monkeypatch.setattr(LocalBounds, "proposals", counted)
+    return gammas
 
 
-def test_kept_levels_are_used(
-    whole: tuple[Certificate, Path], memory: tuple[DualValueCache, list[str]], solved: list[float]
+def test_cached_proposals_are_used(
+    whole: tuple[Certificate, Path], memory: tuple[ProposalCache, list[str]], solved: list[float]
 ) -> None:
     (next(memory[0].folder.glob(f"*{GAMMAS[2].hex()}-0.safetensors"))).unlink()
     again = certificate(memory[0])
@@ -83,73 +82,104 @@ def test_kept_levels_are_used(
     assert not memory[0].folder.exists()
 
 
-def _with(**changes: Callable[[DualValues], Tensor]) -> Callable[[DualValues], DualValues]:
-    return lambda level: DualValues(**vars(level) | {name: change(level) for name, change in changes.items()})
-
-
-def _at(values: Tensor, index: int, value: float) -> Tensor:
-    new = values.clone()
-    new[index] = value
-    return new
-
-
-def _safe(level: DualValues) -> Tensor:
-    """The least bound that nothing at the level itself contradicts."""
-    with torch.no_grad():
-        outputs = network("tanh", 1, size=3.0)(DATA[0])
-    losses = torch.nn.functional.cross_entropy(outputs, DATA[1], reduction="none").clamp_max(CLIP)
-    return torch.maximum(losses, level.loss - level.gamma * level.transport_cost)
-
-
-FORGED: dict[str, tuple[Callable[[DualValues], DualValues], str]] = {
-    "nothing": (_with(bound=lambda level: torch.full_like(level.bound, 1e-14)), "a bound is below the loss"),
-    "one bound": (_with(bound=lambda level: _at(level.bound, 3, -1.0)), "a bound is below the loss"),
-    "nan": (_with(bound=lambda level: _at(level.bound, 3, math.nan)), "it exceeds the clip"),
-    "clip": (_with(bound=lambda level: level.bound + CLIP), "it exceeds the clip 3"),
-    "bounds": (_with(bound=_safe), "some of its samples come out otherwise"),
-    "higher": (_with(bound=lambda level: level.bound * (1 + 1e-6)), "some of its samples come out otherwise"),
-    "attained": (
-        _with(
-            loss=lambda level: level.bound + 1e-9, transport_cost=lambda level: torch.zeros_like(level.bound)
-        ),
-        "what was attained exceeds a bound",
-    ),
-    "just attained": (_with(loss=lambda level: level.bound), "some of its samples come out otherwise"),
-    "infinite": (_with(loss=lambda level: _at(level.loss, 3, -math.inf)), "are not those of points"),
-    "negative": (_with(transport_cost=lambda level: -level.transport_cost - 1), "are not those of points"),
-    "errors": (
-        _with(attained_error_cost=lambda level: torch.zeros_like(level.bound)),
-        "an error costs less than is certified",
-    ),
-    "fewer": (_with(bound=lambda level: level.bound[:-1]), "it does not hold numbers for 30 samples"),
-    "single": (_with(loss=lambda level: level.loss.float()), "it does not hold numbers for 30 samples"),
-    "rule": (_with(rule=lambda level: _at(level.rule, 3, 7)), "it names a rule that there is not"),
-    "rules": (_with(rule=lambda level: level.rule.double()), "it does not hold numbers for 30 samples"),
+FORGED: dict[str, Callable[[Tensor], Tensor]] = {
+    "nowhere": torch.zeros_like,
+    "back": lambda moves: -moves,
+    "far": lambda moves: 1e30 * torch.ones_like(moves),
+    "nan": lambda moves: torch.full_like(moves, math.nan),
+    "others": lambda moves: moves.flip(1),
 }
 
 
-@pytest.mark.parametrize(("forge", "reason"), FORGED.values(), ids=FORGED.keys())
-def test_forged_levels_are_computed_again(
-    forge: Callable[[DualValues], DualValues],
-    reason: str,
+@pytest.mark.parametrize("forge", FORGED.values(), ids=FORGED.keys())
+def test_forged_proposals_make_bounds_loose_never_wrong(
+    forge: Callable[[Tensor], Tensor],
     whole: tuple[Certificate, Path],
-    memory: tuple[DualValueCache, list[str]],
+    memory: tuple[ProposalCache, list[str]],
+) -> None:
+    """Even with a digest of their own: the forger writes as certus does. φ_γ is searched for on a grid."""
+    axis = torch.linspace(-3, 3, 161, dtype=torch.float64)
+    moves = torch.cartesian_prod(axis, axis)
+    model = network("tanh", 1, size=3.0)
+    for gamma in GAMMAS:
+        honest = memory[0].load(gamma, 0, (1, COUNT, 2))
+        assert honest is not None
+        memory[0].save(gamma, 0, forge(honest))
+    again = certificate(memory[0])
+    assert memory[1] == []
+    for index, (point, label) in enumerate(zip(*DATA, strict=True)):
+        with torch.no_grad():
+            outputs = model(point + moves)
+        losses = torch.nn.functional.cross_entropy(outputs, label.expand(len(moves)), reduction="none")
+        for level in again.dual_values:
+            worst = float((losses.clamp_max(CLIP) - level.gamma * (moves**2).sum(1)).max())
+            assert worst <= float(level.bound[index])
+            assert float(level.loss[index] - level.gamma * level.transport_cost[index]) <= worst + 2e-2
+    for rho in again.rhos:
+        assert whole[0].bound(rho) * (1 - 1e-9) <= again.bound(rho)
+        assert again.lower(rho) <= whole[0].lower(rho) * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [lambda moves: moves[:, :-1], lambda moves: moves.double(), lambda moves: moves[0]],
+    ids=["fewer", "double", "labels"],
+)
+def test_proposals_of_another_shape_are_computed_again(
+    change: Callable[[Tensor], Tensor],
+    whole: tuple[Certificate, Path],
+    memory: tuple[ProposalCache, list[str]],
     solved: list[float],
 ) -> None:
-    """Even with a digest of their own: the forger writes as certus does."""
-    level = memory[0].load(GAMMAS[1])
-    assert level is not None
-    memory[0].save(forge(level))
-    again = certificate(memory[0])
+    moves = memory[0].load(GAMMAS[1], 0, (1, COUNT, 2))
+    assert moves is not None
+    memory[0].save(GAMMAS[1], 0, change(moves))
+    assert as_json(certificate(memory[0])) == as_json(whole[0])
     assert solved == [GAMMAS[1]]
-    (said,) = memory[1]
-    assert said.startswith("The cached result at gamma = 4 is computed again: ")
-    assert reason in said
-    assert as_json(again) == as_json(whole[0])
+    words = "The cached result at gamma = 4 is computed again: it does not hold moves of 30 samples."
+    assert memory[1] == [words]
+
+
+def test_moves_are_rounded_towards_zero() -> None:
+    """Inside a box of 1 they stay there, and what is frozen does not move, bit for bit."""
+    inputs, labels = samples(3, 60)
+    inputs = inputs / inputs.abs().amax()
+    cost, box = Masked(SquaredL2(), torch.tensor([True, False])), Box(-1.0, 1.0)
+    problem = Problem.of(network("tanh", 1, size=3.0), (inputs, labels), CrossEntropy(), cost, box)
+    for gamma in (0.01, 0.3):
+        with torch.no_grad():
+            exact = climb(problem, gamma) - problem.inputs
+        moves = proposed_moves(problem, gamma)
+        assert moves.dtype == torch.float32
+        assert bool((moves.double().abs() <= exact.abs()).all())
+        assert bool((exact.abs() - moves.double().abs() <= 2.0**-23 * exact.abs()).all())
+        points = problem.inputs + moves.double()
+        assert bool((points.abs() <= 1).all())
+        assert torch.equal(points[:, 1], problem.inputs[:, 1])
+    assert bool((moves[:, 0] != 0).any())
+
+
+def test_points_that_leave_a_domain_are_projected() -> None:
+    """Attained are points of the domain alone; what is proposed may be anywhere."""
+    inputs, labels = samples(2, 12)
+    ball = Ball(0.0, float(inputs.norm(dim=1).max()))
+    ask: dict[str, Any] = {"rho": 0.1, "gammas": (0.5,), "gamma_rounds": 0, "attack_steps": 0, "domain": ball}
+    model = network("tanh", 1, size=3.0)
+    with pytest.MonkeyPatch.context() as patch:
+        far = lambda problem, gamma: 5 * torch.ones_like(problem.inputs).float()  # noqa: E731
+        patch.setattr(local_bounds, "proposed_moves", far)
+        found = certify(model, (inputs, labels), **ask)
+        assert found.source is not None
+        points = found.source.transported(0.5).inputs
+    assert bool(ball.contains(points).all())
+    assert bool((points != inputs).any())
+    with torch.no_grad():
+        losses = torch.nn.functional.cross_entropy(model(points), labels, reduction="none")
+    torch.testing.assert_close(found.dual_values[0].loss, losses)
 
 
 def test_damaged_levels_are_computed_again(
-    whole: tuple[Certificate, Path], memory: tuple[DualValueCache, list[str]], solved: list[float]
+    whole: tuple[Certificate, Path], memory: tuple[ProposalCache, list[str]], solved: list[float]
 ) -> None:
     first, second, third = (next(memory[0].folder.glob(f"*-{gamma.hex()}-0.*")) for gamma in GAMMAS)
     content = bytearray(first.read_bytes())
@@ -165,16 +195,16 @@ def test_damaged_levels_are_computed_again(
 
 
 def test_levels_of_other_bounds_or_questions_are_not_looked_at(
-    memory: tuple[DualValueCache, list[str]], monkeypatch: pytest.MonkeyPatch
+    memory: tuple[ProposalCache, list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert memory[0].load(GAMMAS[0]) is not None
-    assert DualValueCache(memory[0].folder, "another").load(GAMMAS[0]) is None
+    assert memory[0].load(GAMMAS[0], 0, (1, COUNT, 2)) is not None
+    assert ProposalCache(memory[0].folder, "another").load(GAMMAS[0], 0, (1, COUNT, 2)) is None
     old = next(memory[0].folder.glob(f"*-{GAMMAS[0].hex()}-0.*")).read_bytes()
     monkeypatch.setattr(kept, "code_digest", lambda: "0" * 16)
-    assert memory[0].load(GAMMAS[0]) is None
+    assert memory[0].load(GAMMAS[0], 0, (1, COUNT, 2)) is None
     # Renamed, it is not used either.
     memory[0]._file(f"{GAMMAS[0].hex()}-0").write_bytes(old)
-    assert memory[0].load(GAMMAS[0]) is None
+    assert memory[0].load(GAMMAS[0], 0, (1, COUNT, 2)) is None
     assert "another version of the bounds" in memory[1][0]
 
 
@@ -188,7 +218,7 @@ def test_levels_with_labels_that_move_and_of_a_regression(
     targets = labels if case == "labels" else labels.double()
 
     def once() -> Certificate:
-        memory = DualValueCache(tmp_path, "question")
+        memory = ProposalCache(tmp_path, "question")
         common = {"rho": 0.1, "gammas": GAMMAS, "local_radii": 1, "gamma_rounds": 0, "attack_steps": 0}
         if case == "labels":
             price = LabelCost(0.05, classes=3)
@@ -199,73 +229,3 @@ def test_levels_with_labels_that_move_and_of_a_regression(
     assert len(solved) == 3
     assert as_json(once()) == as_json(first)
     assert len(solved) == 3
-
-
-def test_the_probed_samples_are_always_the_same() -> None:
-    assert spot_checked_samples(3).tolist() == [0, 1, 2]
-    index = spot_checked_samples(1000)
-    assert len(set(index.tolist())) == SPOT_CHECKED
-    assert torch.equal(index, spot_checked_samples(1000))
-
-
-@pytest.fixture(scope="module")
-def interrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a run whose certification left its levels behind."""
-    place = tmp_path_factory.mktemp("interrupted")
-    make_run(place, 1.0)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(DualValueCache, "clear", lambda self: None)
-        certify_small(place, 1.0, *QUICK)
-    return place
-
-
-QUICK = ("--gamma-rounds", "0", "--attack-steps", "0")
-
-
-def forge_levels(place: Path, forge: Callable[[float, dict[str, Tensor]], None]) -> None:
-    for path in (place / "run/certificate/unfinished").iterdir():
-        tensors, note = load_tensors(path)
-        forge(float.fromhex(note["gamma"]), tensors)
-        save_tensors(path, tensors, note)
-
-
-def certify_again(place: Path, copy: Path) -> str:
-    """Go on from the levels, to the same certificate; what stderr says."""
-    folder = copy / "run/certificate"
-    said = certify_small(copy, 1.0, *QUICK)
-    assert (folder / "certificate.json").read_text() == (
-        place / "run/certificate/certificate.json"
-    ).read_text()
-    assert not (folder / "unfinished").exists()
-    return said
-
-
-def test_the_forgery_that_printed_at_most_nothing(interrupted: Path, tmp_path: Path) -> None:
-    """The defect: levels were trusted as found, and "at least 1.18, at most 1e-14" was printed."""
-    copy = Path(shutil.copytree(interrupted, tmp_path / "copy"))
-
-    def forge(gamma: float, tensors: dict[str, Tensor]) -> None:
-        tensors["bound"].fill_(1e-14)
-        tensors["loss"].fill_(1.18)
-
-    forge_levels(copy, forge)
-    said = certify_again(interrupted, copy)
-    assert said.count("is computed again: a bound is below the loss of the sample itself.") == 3
-
-
-def test_levels_that_contradict_each_other_are_all_computed_again(interrupted: Path, tmp_path: Path) -> None:
-    """Forged at a sample that is not probed: what one level attains exceeds what another one proves."""
-    copy = Path(shutil.copytree(interrupted, tmp_path / "copy"))
-
-    def forge(gamma: float, tensors: dict[str, Tensor]) -> None:
-        sample = min(
-            set(range(len(tensors["bound"]))) - set(spot_checked_samples(len(tensors["bound"])).tolist())
-        )
-        if gamma == 2.0:
-            tensors["loss"][sample] = tensors["bound"][sample]
-            tensors["transport_cost"][sample] = 0.0
-
-    forge_levels(copy, forge)
-    said = certify_again(interrupted, copy)
-    assert "What was attained exceeds what was proven" in said
-    assert "All kept results are computed again." in said

@@ -14,9 +14,9 @@ from torch import nn
 from certus import Certificate, certify
 from certus.certificates import batching as portions
 from certus.certificates import engine
-from certus.certificates.cache import DualValueCache
+from certus.certificates.cache import ProposalCache
 from certus.certificates.files import as_json
-from certus.certificates.local_bounds import round_down
+from certus.certificates.lower_bounds import round_down
 from certus.costs import LabelCost
 from certus.data import Samples
 from certus.errors import ArgumentError
@@ -167,7 +167,7 @@ def test_it_is_told_kept_and_streamed(
     monkeypatch.setattr(engine, "HELD", 1)
     ask: dict[str, Any] = ASK | {"class_weights": WEIGHTS}
     said: list[str] = []
-    memory = DualValueCache(tmp_path / "kept", "question", said.append)
+    memory = ProposalCache(tmp_path / "kept", "question", said.append)
     first, second = (certify(network("tanh", 1), DATA, cache=memory, **ask) for _ in range(2))
     assert as_json(first) == as_json(second)  # the second time from kept levels
     assert said == []

@@ -20,7 +20,7 @@ from certus.certificates.files import as_json, sample_table
 from certus.costs import SquaredSup, WeightedL2
 from certus.data import Samples
 from certus.errors import ArgumentError, LossError, UnreadableModelError
-from certus.evidence import Evidence
+from certus.kernel.evidence import Evidence
 from certus.storage.write import write_json
 from certus.training.metrics import clean_metrics
 

@@ -11,8 +11,9 @@ from scipy.stats import binom
 from torch import Tensor, nn
 
 import certus
-from certus.certificates import DualValues, Population, betting
+from certus.certificates import Population, betting
 from certus.data import Samples, random_order
+from tests.certificates.problems import dual_values, sample_values
 
 SEEDS = range(10)
 
@@ -25,16 +26,15 @@ def harder_half_first(count: int = 400) -> Tensor:
 def population(losses: Tensor, seed: int) -> Population:
     """ℓ = x on the line: φ_γ(x) = x + 1/4γ, T_γ(x) = x + 1/2γ at cost 1/4γ²."""
     gamma, nothing = 4.0, torch.zeros_like(losses)
-    level = DualValues(
-        gamma,
-        losses + 0.25 / gamma,
-        nothing.long(),
-        nothing + 0.25 / gamma**2,
-        losses + 0.5 / gamma,
-        nothing,
-    )
+    level = dual_values(gamma, losses + 0.25 / gamma, nothing + 0.25 / gamma**2, losses + 0.5 / gamma)
     return Population.of(
-        [level], losses, None, confidence=0.95, clip=1.0, inequality="betting", rhos=(0.01, 0.02), seed=seed
+        [level],
+        sample_values(losses),
+        confidence=0.95,
+        clip=1.0,
+        inequality="betting",
+        rhos=(0.01, 0.02),
+        seed=seed,
     )
 
 
@@ -46,9 +46,8 @@ def test_a_telling_order_makes_betting_contradict_itself() -> None:
 
 def test_as_stored_the_sides_would_cross(monkeypatch: pytest.MonkeyPatch) -> None:
     losses = harder_half_first()
-    monkeypatch.setattr(
-        "certus.certificates.population.random_order", lambda count, seed: torch.arange(count)
-    )
+    for module in ("certus.certificates.population", "certus.kernel.statement"):
+        monkeypatch.setattr(f"{module}.random_order", lambda count, seed: torch.arange(count))
     assert population(losses, 0).loss_low(0.0) > float(losses.mean())
     assert population(losses.flip(0), 0).loss(0.0) < float(losses.mean()) + 0.25 / 4
 

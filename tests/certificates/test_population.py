@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +17,8 @@ from certus.certificates.confidence import INEQUALITIES as KNOWN
 from certus.certificates.dual_values import DualValues
 from certus.certificates.population import Population
 from certus.errors import ArgumentError
+from certus.kernel import statement
+from tests.certificates.problems import dual_values, sample_values
 
 REPETITIONS = 500
 INEQUALITIES = {"hoeffding": hoeffding, "bernstein": empirical_bernstein, "betting": betting}
@@ -90,14 +93,7 @@ def levels(values: Tensor) -> list[DualValues]:
     """ℓ = x on the line: φ_γ(x) = x + 1/4γ, T_γ(x) = x + 1/2γ at cost 1/4γ²; the worst case is E x + √ρ."""
     nothing = torch.zeros_like(values)
     return [
-        DualValues(
-            gamma,
-            values + 0.25 / gamma,
-            nothing.long(),
-            nothing + 0.25 / gamma**2,
-            values + 0.5 / gamma,
-            nothing,
-        )
+        dual_values(gamma, values + 0.25 / gamma, nothing + 0.25 / gamma**2, values + 0.5 / gamma)
         for gamma in GRID
     ]
 
@@ -106,8 +102,7 @@ def population(sample: Tensor, confidence: float, clip: float, inequality: str, 
     """Of a regression: it has no error rate."""
     return Population.of(
         levels(sample),
-        sample,
-        None,
+        sample_values(sample),
         confidence=confidence,
         clip=clip,
         inequality=inequality,
@@ -176,13 +171,13 @@ def test_the_error_rate_from_below() -> None:
     rhos = [0.0, 0.05, 0.4]
     truth = worst_error(draw(200_000), rhos)
     blank = torch.zeros(count).double()
-    level = [DualValues(1.0, *(blank,) * 5)]
+    level = [dual_values(1.0, blank, blank, blank)]
     for _ in range(repetitions):
         costs = draw(count)
         people = Population.of(
             level,
-            blank,
-            (costs, costs),
+            sample_values(blank, costs),
+            costs,
             confidence=confidence,
             clip=1.0,
             inequality="hoeffding",
@@ -211,32 +206,39 @@ def test_every_bound_has_its_share_of_the_failure(monkeypatch: pytest.MonkeyPatc
     """With |Γ| = 3 and both sides of loss and error: all shares together are δ."""
     asked: list[float] = []
 
-    def spy(values: Tensor, ceiling: float, failure: float) -> float:
-        asked.append(failure)
+    def spied(bound: Callable[..., float], place: int) -> Callable[..., float]:
+        def spy(*arguments: Any) -> float:
+            asked.append(arguments[place])
+            return bound(*arguments)
+
+        return spy
+
+    proposed: list[float] = []
+
+    def proposal(values: Tensor, ceiling: float, failure: float) -> float:
+        proposed.append(failure)
         return hoeffding(values, ceiling, failure)
 
-    def margin(count: int, failure: float) -> float:
-        asked.append(failure)
-        return dkw(count, failure)
-
-    monkeypatch.setitem(KNOWN, "spied", spy)
-    monkeypatch.setattr("certus.certificates.population.dkw", margin)
-    monkeypatch.setattr("certus.certificates.confidence.betting", spy)
+    for name, place in (("mean_at_most", 3), ("betting", 2), ("dkw", 1)):
+        monkeypatch.setattr(statement, name, spied(getattr(statement, name), place))
+    monkeypatch.setattr("certus.certificates.population.dkw", spied(dkw, 1))
+    monkeypatch.setitem(KNOWN, "hoeffding", proposal)
     values = torch.full((20,), 0.3, dtype=torch.float64)
-    codes = torch.zeros(20, dtype=torch.uint8)
-    levels = [DualValues(gamma, values, codes, values, values, values) for gamma in (0.5, 1.0, 2.0)]
+    levels = [dual_values(gamma, values, values, values) for gamma in (0.5, 1.0, 2.0)]
     Population.of(
         levels,
+        sample_values(values, values),
         values,
-        (values, values),
         confidence=0.9,
         clip=1.0,
-        inequality="spied",
+        inequality="hoeffding",
         rhos=(0.01, 0.5),
         seed=0,
     )
-    assert sum(asked) == pytest.approx(0.1)
-    assert min(asked) > 0
+    lower = proposed[:6] + proposed[-1:]  # of costs and losses at three γ, and of the clean loss
+    assert proposed[6:-1] == pytest.approx([0.04 / 3] * 3)  # what the kernel then checks
+    assert sum(asked) + sum(lower) == pytest.approx(0.1)
+    assert min(asked + lower) > 0
 
 
 def test_no_union_over_the_grid_is_caught() -> None:

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 from certus._format import at_most
 from certus.certificates import certify
-from certus.certificates.cache import DualValueCache
+from certus.certificates.cache import ProposalCache
 from certus.certificates.certificate import Certificate
 from certus.certificates.files import as_json, sample_table
 from certus.data import Samples
@@ -201,7 +201,7 @@ def test_an_interrupted_certification_goes_on(folder: Path, tmp_path: Path) -> N
     settings = CertifySettings(
         rho=(0.01,), samples=20, local_radii=1, attack_steps=0, gammas=(8.0, 4.0, 2.0), gamma_rounds=0
     )
-    memory = DualValueCache(tmp_path / "unfinished", "key")
+    memory = ProposalCache(tmp_path / "unfinished", "key")
 
     class Stopped(Exception):
         pass

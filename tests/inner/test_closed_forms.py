@@ -21,8 +21,8 @@ import certus
 from certus import Box, SquaredL2
 from certus.costs import Cost, Mahalanobis, Masked, SquaredLp, WeightedL2
 from certus.domains import Ball, Domain, Unbounded
-from certus.evidence import Evidence
 from certus.inner import BarzilaiBorwein, Maximizer, PaperAscent
+from certus.kernel.evidence import Evidence
 from tests.oracles import Array, solve_concave
 
 SIZE, COUNT = 6, 4

@@ -17,6 +17,7 @@ LOOPS = {
     "rules.py:_gap_rules": "over the balls around the samples",
     "files.py:_accept_parts": "over the parts of an operator on moves",
     "files.py:_graph": "over the nodes",
+    "rules.py:over_labels": "over the labels",
     "graph.py:__post_init__": "over the nodes",
     "graph.py:_backward_nodes": "over the nodes of a block",
     "graph.py:_between": "over the nodes on paths between two, each once",

@@ -11,7 +11,7 @@ import torch
 from scipy.optimize import linprog
 from torch import Tensor
 
-from certus.certificates.error_costs import proven_error_rate, worst_error
+from certus.certificates.error_costs import proposed_gamma, worst_error
 from certus.kernel.knapsack import dual_bound, error_gains, worst_error_rate
 from certus.kernel.passes import Refused
 
@@ -41,7 +41,7 @@ def test_the_proposed_multiplier_is_the_best(seed: int, rho: float) -> None:
     weights = weights / weights.mean()
     for each in (None, weights):
         exact = program(costs, rho, torch.ones_like(costs) if each is None else each)
-        found = proven_error_rate(costs, rho, each)
+        found = worst_error_rate(costs, rho, proposed_gamma(costs, rho, each), each)
         assert exact - 1e-12 <= found <= exact * (1 + 1e-9) + 1e-12
         assert worst_error(costs, [rho], each)[0] == pytest.approx(exact, abs=1e-9)
         assert worst_error(costs, [rho], each)[0] <= found

@@ -121,13 +121,13 @@ def test_killed_at_every_exchange_of_a_file(place: Path) -> None:
 
 
 def test_interrupted(place: Path) -> None:
-    log, moment = place / "log", BeforeCalling("certus.certificates.cache:DualValueCache.save", time=3)
+    log, moment = place / "log", BeforeCalling("certus.certificates.cache:ProposalCache.save", time=3)
     assert run(certify(0.01), log, moment, signal.SIGINT) == 130
     kept = "results at 2 values of gamma are kept in run/certificate/unfinished; the same command continues."
     assert log.read_text() == f"certus: interrupted: {kept}\n"
     assert run(certify(0.03), log) == 0, log.read_text()  # another question, which forgets its own levels
     assert run(certify(0.01), log, moment, signal.SIGINT) == 0  # of three levels one was left
-    first = BeforeCalling("certus.certificates.cache:DualValueCache.save")
+    first = BeforeCalling("certus.certificates.cache:ProposalCache.save")
     assert run(certify(0.02), log, first, signal.SIGINT) == 130
     assert log.read_text() == "certus: interrupted: nothing is kept; the same command starts again.\n"
 

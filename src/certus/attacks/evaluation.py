@@ -29,9 +29,9 @@ from certus.costs.masked import masked_to
 from certus.data import DataLike, Samples, gather_samples
 from certus.domains import Domain, Unbounded
 from certus.errors import ArgumentError, LossError, format_samples, require, require_count, require_seed
-from certus.evidence import Evidence
 from certus.inner import WRM, default_maximizer
 from certus.inner.methods import ERM, Method, MethodLike, as_method
+from certus.kernel.evidence import Evidence
 from certus.losses import AnyLoss, Criterion, ModelLoss, as_criterion, evaluate_loss, is_labelled, predicted
 from certus.norms import L2, SUP, Lp
 

@@ -28,7 +28,7 @@ from certus.bounds.network import infer_shape, read_network
 from certus.bounds.norm_proposals import claim_norms
 from certus.bounds.smoothness import LocalBound, SmoothnessBound
 from certus.costs import Cost, SquaredL2
-from certus.costs.claims import check_claims_everywhere, cost_assumptions
+from certus.costs.claims import check_claims_everywhere
 from certus.data import require_real
 from certus.errors import CertusError, UnreadableModelError, UnsupportedError, require
 from certus.kernel.costs import Cost as KernelCost
@@ -64,9 +64,9 @@ class Analysis:
         input_shape: shape of one input; optional if the model begins with a linear layer.
 
     Attributes:
-        problem: the network, loss and cost as the kernel knows them, about no samples.
+        problem: the network, loss and cost as the kernel knows them, about no samples; with the assumptions
+            that bounds rest on.
         normalized: whether the model ends in a log-softmax, which the bounds omit.
-        assumptions: names of everything that the bounds rest on without proof.
     """
 
     def __init__(
@@ -86,8 +86,6 @@ class Analysis:
         self.normalized = network.normalized
         if self.normalized and (loss is None or loss.logistic):
             refuse_log_softmax()
-        assumed = [name for node in network.graph.nodes for name in node.assumptions]
-        self.assumptions = (*dict.fromkeys(assumed), *cost_assumptions(cost))
         outputs = math.prod(network.graph.out_shape)
         targets = torch.empty(0, dtype=torch.int64)
         if loss is None:
@@ -181,7 +179,8 @@ def input_smoothness(
         layers=layers,
         obstacle=obstacle if math.isinf(min(bounds.values())) else None,
         cost=analysis.cost,
-        assumptions=analysis.assumptions,
+        assumptions=analysis.problem.assumptions,
+        evidence=analysis.problem.evidence,
     )
 
 
@@ -240,7 +239,8 @@ def local_smoothness(
         margins=_joined([part.margins for part in parts]),
         error=_joined([part.error for part in parts]),
         radius=radii,
-        assumptions=model.assumptions,
+        assumptions=model.problem.assumptions,
+        evidence=model.problem.evidence,
     )
 
 

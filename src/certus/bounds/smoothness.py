@@ -10,7 +10,7 @@ from torch import Tensor
 
 from certus.costs import Cost
 from certus.errors import contradiction
-from certus.evidence import Evidence
+from certus.kernel.evidence import Evidence
 from certus.kernel.rounding import MANY, THOUSANDS
 
 VALIDITY = (
@@ -66,6 +66,7 @@ class SmoothnessBound:
         obstacle: path of the layer, or a reason, that prevents a finite L⁺; None if L⁺ is finite.
         cost: the cost whose norm all bounds refer to.
         assumptions: names of everything that the bounds rest on without proof.
+        evidence: that of the kernel's problem; assumed for bounds that certus did not derive.
     """
 
     bounds: dict[str, float]
@@ -77,11 +78,7 @@ class SmoothnessBound:
     obstacle: str | None
     cost: Cost
     assumptions: tuple[str, ...] = UNSPECIFIED
-
-    @property
-    def evidence(self) -> Evidence:
-        """Proven, or assumed if the bound rests on ``assumptions``."""
-        return Evidence.resting_on(self.assumptions)
+    evidence: Evidence = Evidence.ASSUMED
 
     @property
     def curvature(self) -> float:
@@ -120,7 +117,7 @@ class SmoothnessBound:
             raise contradiction(
                 f"the loss has curvature {lowered!r} at some input, and at most {self.curvature!r} at all",
                 (f"the {self.rule} rule",),
-                self.assumptions,
+                self,
             )
 
     @property
@@ -159,6 +156,7 @@ class LocalBound:
         error: (batch,) largest probability q of all other classes; None for regression.
         radius: (batch,).
         assumptions: names of everything that the bounds rest on without proof.
+        evidence: that of the kernel's problem; assumed for bounds that certus did not derive.
     """
 
     bounds: dict[str, Tensor]
@@ -170,11 +168,7 @@ class LocalBound:
     error: Tensor | None
     radius: Tensor
     assumptions: tuple[str, ...] = UNSPECIFIED
-
-    @property
-    def evidence(self) -> Evidence:
-        """Proven, or assumed if the bound rests on ``assumptions``."""
-        return Evidence.resting_on(self.assumptions)
+    evidence: Evidence = Evidence.ASSUMED
 
 
 def _plain(value: object) -> object:

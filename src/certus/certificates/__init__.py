@@ -2,7 +2,7 @@
 eqn:certify-tests)."""
 
 from certus.certificates._certify import certify
-from certus.certificates.cache import DualValueCache
+from certus.certificates.cache import ProposalCache
 from certus.certificates.certificate import AccuracyBracket, AttainedBudget, Bracket, Certificate
 from certus.certificates.confidence import betting, dkw, empirical_bernstein, hoeffding
 from certus.certificates.dual_values import AttackAggregate, DualAggregate, DualValues
@@ -19,10 +19,10 @@ __all__ = [
     "Bracket",
     "Certificate",
     "DualAggregate",
-    "DualValueCache",
     "DualValues",
     "Population",
     "Problem",
+    "ProposalCache",
     "Rule",
     "betting",
     "certify",

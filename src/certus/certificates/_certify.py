@@ -27,7 +27,7 @@ from certus.bounds.equivalence import check_wrapper
 from certus.bounds.network import read_network
 from certus.bounds.sklearn_models import read_estimator, read_samples
 from certus.certificates.batching import Portions, provable_criterion, readable, require_one_draw
-from certus.certificates.cache import DualValueCache
+from certus.certificates.cache import ProposalCache
 from certus.certificates.certificate import Certificate
 from certus.certificates.dual_values import AttackAggregate, DualAggregate
 from certus.certificates.engine import Engine, budget_range, default_gammas, make_grid, refine_gammas
@@ -55,7 +55,8 @@ from certus.errors import (
     require_numbers,
     require_seed,
 )
-from certus.kernel.rounding import MANY, TINY, down, mean_down, mean_up, up
+from certus.kernel.rounding import MANY, TINY, down, mean_down, up
+from certus.kernel.statement import Statement
 from certus.losses import (
     BinaryCrossEntropy,
     Criterion,
@@ -98,7 +99,7 @@ def certify(
     gamma_rounds: int = 1,
     attack_steps: int = 10,
     encoding: RowEncoding | None = None,
-    cache: DualValueCache | None = None,
+    cache: ProposalCache | None = None,
     progress: bool | Callable[[float], None] | None = None,
 ) -> Certificate:
     """Bracket the worst loss and error rate over all distributions within transport cost ρ of the data.
@@ -155,7 +156,7 @@ def certify(
             the nearest error; 0 for none.
         encoding: of the rows of a table. The worst case that is found then consists of rows: numbers are
             moved, and single categories changed. By default that of the samples.
-        cache: stores finished dual values, so that an interrupted certification can resume.
+        cache: stores proposed points, so that an interrupted certification can resume.
         progress: False for no progress bar; a function is called with the share of the work that is done,
             from 0 to 1.
 
@@ -278,15 +279,14 @@ def certify(
             searched = [engine.nearest()] if attack_steps > 0 else []
             costs = [level.attained_error_cost for level in levels]
             attained_cost = least_error_cost(problem, sample_values.wrong, [*costs, *searched])
-        floor = sample_values.proven_error_cost
         start = sample_values.start if clip is None else sample_values.start.clamp_max(clip)
         population = None
         if confidence is not None:
             assert ceiling is not None
             population = Population.of(
                 levels,
-                start,
-                None if floor is None or attained_cost is None else (floor, attained_cost),
+                sample_values._replace(start=start),
+                attained_cost,
                 confidence=confidence,
                 clip=ceiling,
                 inequality=inequality or "betting",
@@ -295,25 +295,25 @@ def certify(
             )
             population = replace(population, repeats=portions.repeats)
         levels = refine_gammas(engine, levels, rhos, gamma_rounds)
-        finish = sample_values.loss if clip is None else sample_values.loss.clamp_max(clip)
         certificate = Certificate(
+            statement=Statement.of(
+                sample_values.bounds,
+                [level.bounds for level in levels],
+                weights=weights,
+                clip=clip,
+                population=None if population is None else population.upper,
+            ),
             rhos=rhos,
             aggregates=tuple(DualAggregate.of(level, weights) for level in levels),
-            clean_loss=(mean_down(start, weights), mean_up(finish, weights)),
-            proven_error_cost=floor,
+            attained_clean_loss=mean_down(start, weights),
             # With γ that were added after seeing the sample: for it alone, never for the population.
             attained_error_cost=None
             if attained_cost is None
             else torch.stack([attained_cost, *(level.attained_error_cost for level in levels)]).amin(0),
             population=population,
-            samples=len(portions),
             classes=problem.classes,
-            unit_cost=problem.unit_cost,
-            assumptions=problem.assumptions,
-            clip=clip,
             epsilons=epsilons,
             dual_values=tuple(levels),
-            weights=weights,
             class_weights=None if by_class is None else tuple(by_class.tolist()),
             differing_predictions=engine.differing_predictions,
             labels=labels,
@@ -327,8 +327,12 @@ def certify(
         work.finish()
         if attacked is None:
             return certificate
-        names = ("proven_error_cost", "attained_error_cost", "assumptions", "differing_predictions")
-        return replace(attacked, **{name: getattr(certificate, name) for name in names})
+        return replace(
+            attacked,
+            statement=Statement.of(sample_values.bounds, clip=attacked.clip),
+            attained_error_cost=certificate.attained_error_cost,
+            differing_predictions=certificate.differing_predictions,
+        )
 
 
 def _checked_budgets(
@@ -480,14 +484,12 @@ def attack_criterion(
         )
     width = outputs.flatten(1).shape[1]
     certificate = Certificate(
+        statement=Statement(samples=len(inputs), unit_cost=cost.growth / 2, clip=clip),
         rhos=tuple(rhos),
         aggregates=(),
         attacks=tuple(attacks),
-        clean_loss=(_mean_down(start), math.inf),
-        samples=len(inputs),
+        attained_clean_loss=_mean_down(start),
         classes=max(2, width) if labelled else None,
-        unit_cost=cost.growth / 2,
-        clip=clip,
         no_proof=reason,
     )
     return certificate, width

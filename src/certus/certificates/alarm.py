@@ -15,23 +15,15 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from certus.certificates.dual_values import DualValues
 from certus.errors import contradiction
 from certus.kernel.rounding import SOME
-from certus.kernel.rules import Rule
+from certus.kernel.rules import DualBounds, Rule
 
 if TYPE_CHECKING:
     from certus.certificates.certificate import AccuracyBracket, Bracket, Certificate
 
 
-def check_dual_values(
-    level: DualValues,
-    costs: Tensor,
-    losses: Tensor,
-    assumptions: tuple[str, ...],
-    origin: str,
-    first: int = 0,
-) -> None:
+def check_dual_values(level: DualBounds, costs: Tensor, losses: Tensor, origin: str, first: int = 0) -> None:
     """Raise unless ℓ − γc ≤ φ̄_γ at each of n points that were found.
 
     Args:
@@ -48,7 +40,7 @@ def check_dual_values(
         f"a point of cost {float(costs[sample]):.6g} found by {origin} has a loss less its price, ℓ − γc, "
         f"of {float(attained[sample])!r}, but at most {float(level.bound[sample])!r}",
         (f"the {rule} rule",),
-        assumptions,
+        level,
     )
 
 
@@ -57,19 +49,19 @@ def check_certificate(certificate: Certificate) -> None:
     _check_errors(certificate)
     low, high = certificate.clean_loss
     if not low <= high:
-        raise contradiction(f"the loss of the sample itself is at least {low!r} and at most {high!r}", (), ())
+        raise contradiction(f"the loss of the sample itself is at least {low!r} and at most {high!r}")
     for one in certificate.attained:
         cost = one.mean_cost
         lowered = one.loss - SOME * (1 + abs(one.loss))  # for the rounding of its mean, as ``lower`` has it
-        most, line = certificate._best(cost)
+        most, gamma = certificate.statement.loss(cost)
         if cost == 0:  # nothing but the sample is at 0, but no line may start below it
-            most = min([most, *(each.bound for each in certificate.aggregates)])
+            most = min([most, *certificate.statement.means.values()])
         if not lowered <= most:
             raise contradiction(
                 f"at rho = {cost:.6g} the worst loss is at least {lowered!r} ({one.origin}) "
                 f"and at most {most!r}",
-                _rules(line.rules),
-                certificate.assumptions,
+                _rules(certificate.rules_at(gamma)),
+                certificate.statement,
             )
 
 
@@ -83,7 +75,7 @@ def _check_errors(certificate: Certificate) -> None:
             f"at sample {sample} an error was found at the cost {float(attained[sample])!r}, "
             f"but none costs less than {float(floor[sample])!r}",
             ("its certified radius",),
-            certificate.assumptions,
+            certificate.statement,
         )
 
 
@@ -116,7 +108,7 @@ def _compare(
 ) -> None:
     if low is not None and high is not None and not low <= high:
         text = f"{name} is at least {low!r} and at most {high!r}{rest}"
-        raise contradiction(text, grounds, certificate.assumptions)
+        raise contradiction(text, grounds, certificate.statement)
 
 
 def check_accuracy(certificate: Certificate, accuracy: AccuracyBracket) -> None:
@@ -148,7 +140,7 @@ def check_observed(certificate: Certificate, rho: float, loss: float, error: flo
             raise contradiction(
                 f"{name}, within rho = {rho:.6g}, has {what} of {value!r}; the worst has at most {most!r}",
                 _rules(bracket.rules),
-                certificate.assumptions,
+                certificate.statement,
             )
 
 

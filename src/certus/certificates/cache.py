@@ -1,12 +1,8 @@
-"""Cached dual values of an interrupted certification, their validation, and the comparison of results.
+"""Cached proposals of an interrupted certification, and the comparison of results.
 
 A cached file is bound to its problem, to the version of the code and to its own content by digests. These
-reveal damage and values of another problem, not forgery; ``certus verify`` computes everything again. Before
-cached dual values are used, they must satisfy, sample by sample,
-
-    ℓ(x₀) ≤ φ̄_γ,        ℓ(T̂) − γ c(T̂) ≤ φ̄_γ,        attained cost of an error ≥ proven cost,
-
-and agree with a few samples, chosen by a fixed seed, that are computed again.
+reveal damage and proposals for another problem, not forgery. Nor need they: the kernel bounds φ̄_γ anew from
+cached moves, and what they attain is evaluated again. A foolish move makes a bound loose, never wrong.
 
 Numbers are compared relative to their size, since threads and processor instructions change the order of
 sums. Measured on certificates of five networks (MLPs of 512 and 256 units, a CNN, features of size 10⁻⁶, a
@@ -31,8 +27,6 @@ import torch
 from torch import Tensor
 
 import certus
-from certus.certificates.dual_values import PER_SAMPLE, DualValues
-from certus.kernel.rules import Rule
 from certus.storage.files import RunError, code_digest
 from certus.storage.tensors import load_tensors, save_tensors
 from certus.storage.write import WriteError, remove_stale_temporaries
@@ -84,55 +78,6 @@ def table_differences(first: str, second: str) -> list[str]:
         return [[number(cell) for cell in row] for row in csv.reader(io.StringIO(text))]
 
     return differences(rows(first), rows(second), "samples.csv")
-
-
-SPOT_CHECKED = 8  # samples that are computed again
-_SEED = 0
-
-
-def spot_checked_samples(count: int) -> Tensor:
-    """Return the indices of the samples that are computed again, of n, in order."""
-    return torch.randperm(count, generator=torch.Generator().manual_seed(_SEED))[:SPOT_CHECKED].sort().values
-
-
-def cached_fault(level: DualValues, start: Tensor, floor: Tensor | None, clip: float | None) -> str | None:
-    """Return why dual values cannot be those of these samples; None if they can.
-
-    Args:
-        start: (n,) ℓ at the samples, rounded down and clipped.
-        floor: (n,) no error costs less; None for regression.
-        clip: B, if it is min(ℓ, B) that is certified.
-    """
-    costs = (level.bound, level.transport_cost, level.loss, level.attained_error_cost)
-    shaped = all(value.shape == start.shape and value.dtype == torch.float64 for value in costs)
-    if not shaped or level.rule.shape != start.shape or level.rule.dtype != torch.int64:
-        return f"it does not hold numbers for {len(start)} samples"
-    if bool(((level.rule < 0) | (level.rule >= len(Rule))).any()):
-        return "it names a rule that there is not"
-    moves = torch.isfinite(level.transport_cost) & (level.transport_cost >= 0) & torch.isfinite(level.loss)
-    if not bool(moves.all()):
-        return "its costs and losses are not those of points"
-    # Written so that NaN fails, too.
-    if clip is not None and not bool(((level.bound <= clip) & (level.loss <= clip)).all()):
-        return f"it exceeds the clip {clip:g}"
-    if not bool((start <= level.bound).all()):
-        return "a bound is below the loss of the sample itself"
-    if not bool((level.loss - level.gamma * level.transport_cost <= level.bound).all()):
-        return "what was attained exceeds a bound"
-    least = torch.full_like(start, torch.inf) if floor is None else floor
-    if not bool((level.attained_error_cost >= least).all()):
-        return "an error costs less than is certified"
-    return None
-
-
-def cached_disagreement(level: DualValues, index: Tensor, again: DualValues) -> str | None:
-    """Return why dual values are not reproduced at some samples; None if they are."""
-    for name in ("bound", "transport_cost", "loss", "attained_error_cost"):
-        kept, now = getattr(level, name)[index], getattr(again, name)
-        near = (kept - now).abs() <= TOLERANCE * torch.maximum(kept.abs(), now.abs())
-        if not bool(((kept == now) | near).all()):
-            return "some of its samples come out otherwise"
-    return None
 
 
 _ATTEMPTS = 5
@@ -216,33 +161,24 @@ class TensorCache:
 
 
 @dataclass(frozen=True)
-class DualValueCache(TensorCache):
-    """Finished dual values in a folder, one file per γ and batch of samples; resumes ``certify``."""
+class ProposalCache(TensorCache):
+    """Moves that ascents proposed, one file per γ and portion of the samples; resumes ``certify``."""
 
-    def load(self, gamma: float, portion: int = 0) -> DualValues | None:
-        """Return the cached dual values of this problem at γ; None if there are none that are valid."""
-        tensors = self.read(_name(gamma, portion), _words(gamma), _about(gamma, portion))
-        if tensors is not None and tensors.keys() != set(PER_SAMPLE):
-            self.reject(gamma, portion, _OTHER)
+    def load(self, gamma: float, portion: int, shape: tuple[int, ...]) -> Tensor | None:
+        """Return the cached moves at γ, of float32; None if there are none of this shape."""
+        name, about = _file_of(gamma, portion)
+        words = f"The cached result at gamma = {gamma:.6g}"
+        moves = (self.read(name, words, about) or {}).get("moves")
+        if moves is not None and (moves.shape != shape or moves.dtype != torch.float32):
+            self.drop(name, words, f"it does not hold moves of {shape[1]} samples")
             return None
-        return None if tensors is None else DualValues(gamma, **tensors)
+        return moves
 
-    def reject(self, gamma: float, portion: int, reason: str) -> None:
-        """Remove dual values that cannot be used, and report why."""
-        self.drop(_name(gamma, portion), _words(gamma), reason)
-
-    def save(self, level: DualValues, portion: int = 0) -> None:
-        tensors = {name: getattr(level, name) for name in PER_SAMPLE}
-        self.write(_name(level.gamma, portion), tensors, _about(level.gamma, portion))
+    def save(self, gamma: float, portion: int, moves: Tensor) -> None:
+        name, about = _file_of(gamma, portion)
+        self.write(name, {"moves": moves}, about)
 
 
-def _name(gamma: float, portion: int) -> str:
-    return f"{gamma.hex()}-{portion}"
-
-
-def _about(gamma: float, portion: int) -> dict[str, object]:
-    return {"gamma": gamma.hex(), "portion": portion}
-
-
-def _words(gamma: float) -> str:
-    return f"The cached result at gamma = {gamma:.6g}"
+def _file_of(gamma: float, portion: int) -> tuple[str, dict[str, object]]:
+    """The name of a file, and what it is written with."""
+    return f"{gamma.hex()}-{portion}", {"gamma": gamma.hex(), "portion": portion}

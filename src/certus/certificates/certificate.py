@@ -23,7 +23,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -32,14 +32,15 @@ from torch import Tensor
 
 from certus._render import Renderable
 from certus.certificates.alarm import check_accuracy, check_bracket, check_certificate
-from certus.certificates.confidence import clopper_pearson
+from certus.certificates.confidence import clopper_pearson, first_proven, success_claims
 from certus.certificates.dual_values import AttackAggregate, DualAggregate, DualValues
-from certus.certificates.error_costs import proven_error_rate, worst_error
+from certus.certificates.error_costs import proposed_gamma, worst_error
 from certus.certificates.population import Population
 from certus.data import Samples
 from certus.errors import ArgumentError, UnsupportedError, require_number
-from certus.evidence import Evidence
+from certus.kernel.evidence import Evidence
 from certus.kernel.rounding import SOME, down, slack, up
+from certus.kernel.statement import Statement
 from certus.storage.write import write_json
 
 
@@ -90,9 +91,6 @@ class AttainedDistribution(NamedTuple):
     attacked: float | None = None
 
 
-_NO_LINE = DualAggregate(math.nan, math.inf, 0.0, 0.0, {})
-
-
 @dataclass(frozen=True)
 class Bracket:
     """Everything at one ρ; see ``Certificate``. None where a quantity does not apply.
@@ -138,18 +136,17 @@ class Certificate(Renderable):
     """Bounds for any ρ, made by ``certify`` or read by ``load``; ``print`` shows a table, ``plot`` draws it.
 
     Attributes:
+        statement: all that is proven, made by the kernel; its ``samples``, ``unit_cost``, ``clip``,
+            ``weights`` and ``assumptions`` are also those of the certificate.
         rhos, epsilons: the ρ and the ε asked for.
         aggregates: means at each γ, from the largest on; attacks: in balls.
-        clean_loss: mean loss of the sample as it is, rounded down, and rounded up.
-        proven_error_cost, attained_error_cost: (n,) bounds on the least cost of an error per sample: proven
-            from below, and the cost of an error that was found; None for a regression.
-        samples: n; classes: number of labels; unit_cost: g, with c ≥ g‖x − x₀‖².
-        assumptions: what it rests on that certus did not derive itself, by name; see ``evidence``.
-        clip: B, if it is min(ℓ, B) that is bounded on the sample too.
+        attained_clean_loss: mean loss of the sample as it is, rounded down.
+        attained_error_cost: (n,) the cost of an error that was found for each sample; None for a regression.
+        population: lower sides for the population, beside the upper ones of the statement.
+        classes: number of labels.
         about: settings and digests, as JSON.
         no_proof: why nothing is proven of the model; then there are attained sides only, and bounds are ∞.
         dual_values: φ̄_γ and T̂_γ sample by sample; empty if read from a file.
-        weights: (n,) with a mean of 1, of samples that count differently; None if all are alike.
         labels: "given", or "predicted" where the targets are the model's own predictions: an error is then a
             prediction that changes.
         class_weights: by which losses count, class by class; None if alike. Error rates count all alike.
@@ -158,23 +155,18 @@ class Certificate(Renderable):
         source: moves the points, for ``worst_case_data``; None if read from a file.
     """
 
+    statement: Statement
     rhos: tuple[float, ...]
     aggregates: tuple[DualAggregate, ...]
-    clean_loss: tuple[float, float]
-    samples: int
+    attained_clean_loss: float
     classes: int | None
-    unit_cost: float
     attacks: tuple[AttackAggregate, ...] = ()
-    proven_error_cost: Tensor | None = None
     attained_error_cost: Tensor | None = None
     population: Population | None = None
-    assumptions: tuple[str, ...] = ()
-    clip: float | None = None
     about: dict[str, Any] = field(default_factory=dict)
     no_proof: str | None = None
     epsilons: tuple[float, ...] = ()
     dual_values: tuple[DualValues, ...] = ()
-    weights: Tensor | None = None
     class_weights: tuple[float, ...] | None = None
     differing_predictions: int = 0
     labels: Literal["given", "predicted"] = "given"
@@ -190,9 +182,44 @@ class Certificate(Renderable):
 
     @property
     def evidence(self) -> Evidence:
-        """What the upper sides are: "proven", or "assumed" if they rest on ``assumptions``. Without any, what
-        all the rest is: "attained"."""
-        return Evidence.resting_on(self.assumptions) if self.no_proof is None else Evidence.ATTAINED
+        """The evidence of the upper sides: "proven", "assumed" if they rest on ``assumptions``, or "stated"
+        if they were read from a file. Without any, that of the lower sides: "attained"."""
+        return self.statement.evidence if self.no_proof is None else Evidence.ATTAINED
+
+    @property
+    def samples(self) -> int:
+        """n."""
+        return self.statement.samples
+
+    @property
+    def unit_cost(self) -> float:
+        """g, with c ≥ g‖x − x₀‖²."""
+        return self.statement.unit_cost
+
+    @property
+    def clip(self) -> float | None:
+        """B, if it is min(ℓ, B) that is bounded on the sample too."""
+        return self.statement.clip
+
+    @property
+    def weights(self) -> Tensor | None:
+        """(n,) with a mean of 1, of samples that count differently; None if all are alike."""
+        return self.statement.weights
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """Names of everything that the upper sides rest on without proof."""
+        return self.statement.assumptions
+
+    @property
+    def clean_loss(self) -> tuple[float, float]:
+        """Mean loss of the sample as it is, rounded down, and rounded up."""
+        return self.attained_clean_loss, self.statement.clean_loss
+
+    @property
+    def proven_error_cost(self) -> Tensor | None:
+        """(n,) no error of a sample costs less; None for a regression."""
+        return self.statement.error_costs
 
     def save(self, path: str | Path) -> None:
         """Write it as JSON for ``load``: everything but the dual values and the data."""
@@ -224,7 +251,7 @@ class Certificate(Renderable):
 
     def bound(self, rho: float) -> float:
         """The proven upper bound on the worst mean loss within ρ of the sample."""
-        return self._best(checked_rho(rho))[0]
+        return self.statement.loss(checked_rho(rho))[0]
 
     def lower(self, rho: float) -> float:
         """The largest attained mean loss of a distribution within ρ of the sample."""
@@ -237,9 +264,10 @@ class Certificate(Renderable):
 
     def error_bound(self, rho: float) -> float | None:
         """The proven upper bound on the worst error rate within ρ of the sample."""
-        if self.proven_error_cost is None:
+        costs = self.proven_error_cost
+        if costs is None:
             return None
-        return proven_error_rate(self.proven_error_cost, checked_rho(rho), self.weights)
+        return self.statement.error(checked_rho(rho), proposed_gamma(costs, rho, self.weights))
 
     def error_lower(self, rho: float) -> float | None:
         """The largest attained error rate of a distribution within ρ of the sample."""
@@ -252,22 +280,24 @@ class Certificate(Renderable):
 
     def bracket(self, rho: float) -> Bracket:
         """All of it at one ρ; raises ``ContradictionError`` where an attained side exceeds a proven one."""
-        high, line = self._best(checked_rho(rho))
-        error_high, people = self.error_bound(rho), self.population
+        high, gamma = self.statement.loss(checked_rho(rho))
+        people, costs, population_error = self.population, self.proven_error_cost, None
+        if people is not None and costs is not None:
+            population_error = self.statement.population_error(rho, proposed_gamma(costs, rho))
         bracket = Bracket(
             rho=rho,
             distance=math.sqrt(rho / self.unit_cost),
             loss_low=self.lower(rho),
             loss_estimate=self.estimate(rho),
             loss_high=high,
-            gamma=line.gamma,
-            rules=line.rules,
+            gamma=gamma,
+            rules=self.rules_at(gamma),
             error_low=self.error_lower(rho),
-            error_high=error_high,
+            error_high=self.error_bound(rho),
             population_loss_low=None if people is None else people.loss_low(rho),
-            population_loss=None if people is None else people.loss(rho),
+            population_loss=None if people is None else self.statement.population_loss(rho),
             population_error_low=None if people is None else people.error_low(rho),
-            population_error=None if people is None else people.error(rho, error_high),
+            population_error=population_error,
         )
         check_bracket(self, bracket)
         return bracket
@@ -290,32 +320,27 @@ class Certificate(Renderable):
 
         Raises ``ContradictionError`` where an attained side is below a proven one.
         """
-        price = require_number("epsilon", epsilon, zero=True) ** 2 * self.unit_cost
+        price = down(require_number("epsilon", epsilon, zero=True) ** 2 * self.unit_cost, SOME)
         if self.attained_error_cost is None:
             raise UnsupportedError(
                 "A regression has no certified accuracy: without classes there are no errors."
             )
-        count, people = self.samples, self.population
-        nearest, farthest = up(price, SOME), down(price, SOME)
-        # Without a proof nothing is certified.
-        floor = self.proven_error_cost
-        certified = 0 if floor is None else int((floor > nearest).sum())
-        left = int((~(self.attained_error_cost <= farthest)).sum())
-        bracket = AccuracyBracket(epsilon, certified / count, left / count)
+        count, people, statement = self.samples, self.population, self.statement
+        left = int((~(self.attained_error_cost <= price)).sum())
+        bracket = AccuracyBracket(epsilon, statement.certified(epsilon), left / count)
         if people is not None:
-            assert people.error_margin is not None
             assert people.error_margin_low is not None
             assert people.attained_error_cost is not None
             # Only searches that were fixed beforehand count.
-            left = int((~(people.attained_error_cost <= farthest)).sum())
+            left = int((~(people.attained_error_cost <= price)).sum())
             failure = (1 - people.confidence) / 2
-            low = certified / count - up(people.error_margin, SOME) - slack(count)
             high = left / count + up(people.error_margin_low, SOME) + slack(count)
+            claims = success_claims(statement.certified_samples(epsilon), count, failure)
             bracket = replace(
                 bracket,
-                population_certified=max(0.0, low),
+                population_certified=statement.population_certified(epsilon),
                 population_attacked=min(1.0, high),
-                fixed_certified=clopper_pearson(certified, count, failure),
+                fixed_certified=first_proven(partial(statement.fixed_certified, epsilon), claims) or 0.0,
                 fixed_attacked=1 - clopper_pearson(count - left, count, failure),
             )
         check_accuracy(self, bracket)
@@ -329,7 +354,7 @@ class Certificate(Renderable):
     def attained_budgets(self) -> list[AttainedBudget]:
         """ρ̂_n for each γ, from the largest γ on (eqn:tol-n)."""
         return [
-            AttainedBudget(line.gamma, line.rho_hat, line.loss, self._best(line.rho_hat)[0])
+            AttainedBudget(line.gamma, line.rho_hat, line.loss, self.statement.loss(line.rho_hat)[0])
             for line in self.aggregates
         ]
 
@@ -376,14 +401,9 @@ class Certificate(Renderable):
             )
         return self.source
 
-    def _best(self, rho: float) -> tuple[float, DualAggregate]:
-        """The bound at any ρ, also at a ρ̂ beyond what may be asked for, and the γ that proves it."""
-        if self.no_proof is not None:
-            return math.inf, _NO_LINE
-        best = min(self.aggregates, key=lambda line: line.gamma * rho + line.bound)
-        # Within 0 of the sample there is nothing but the sample.
-        value = up(best.gamma * rho + best.bound, SOME) if rho > 0 else self.clean_loss[1]
-        return (value if self.clip is None else min(value, self.clip)), best
+    def rules_at(self, gamma: float) -> dict[str, float]:
+        """Shares of the samples by the rule that proves their φ̄_γ, for a γ of the certificate."""
+        return next((line.rules for line in self.aggregates if line.gamma == gamma), {})
 
     def _mixture(self, rho: float) -> tuple[float, list[tuple[AttainedDistribution, float]]]:
         """The largest mean loss of a mixture of two of ``attained`` whose mean cost is at most ρ, and their

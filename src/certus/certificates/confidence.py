@@ -15,7 +15,7 @@ n^(−1/4).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
 from scipy.optimize import brentq
@@ -88,9 +88,14 @@ def clopper_pearson(successes: int, count: int, failure: float) -> float:
     require_count("count", count)
     require(0 < failure < 1, "failure", "lie between 0 and 1", failure)
     require(0 <= successes <= count, "successes", f"lie between 0 and {count}", successes)
-    levels = (failure * (1 - margin) for margin in MARGINS if successes)
-    claims = (float(betaincinv(successes, count - successes + 1, level)) for level in levels)
+    claims = success_claims(successes, count, failure)
     return first_proven(partial(binomial.clopper_pearson, successes, count, failure), claims) or 0.0
+
+
+def success_claims(successes: int, count: int, failure: float) -> Iterator[float]:
+    """Yield probabilities that Clopper and Pearson's bound may prove, the largest first."""
+    levels = (failure * (1 - margin) for margin in MARGINS if successes)
+    return (float(betaincinv(successes, count - successes + 1, level)) for level in levels)
 
 
 Inequality = Callable[[Tensor, float, float], float]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+import math
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -11,6 +12,7 @@ from certus.certificates.error_costs import nearest_on_line
 from certus.certificates.lower_bounds import (
     MovedPoints,
     loss_lower_bound,
+    round_down,
     settle_rows,
     transport_rows,
     unmoved,
@@ -21,58 +23,70 @@ from certus.costs import Cost
 from certus.inner import BarzilaiBorwein, Maximizer, Objective
 from certus.kernel.radial import Neighborhoods
 from certus.kernel.rounding import mean_down, mean_up
-from certus.kernel.rules import Proposal, Rule, bounds_by_rule
+from certus.kernel.rules import DualBounds, Proposal, Rule, dual_bounds, gamma_within
 
 DEFAULT_ASCENT = BarzilaiBorwein(tolerance=3e-5, max_gradients=16)
 
 
 @dataclass(frozen=True, eq=False)
 class DualValues:
-    """φ̄_γ and T̂_γ at one γ; every entry but ``gamma`` is (n,).
+    """φ̄_γ and T̂_γ of n samples at one γ.
 
     Attributes:
-        bound: φ̄_γ ≥ φ_γ; rule: the ``Rule`` that proves it.
-        transport_cost, loss: c(T̂, x₀), rounded up, and ℓ(T̂), rounded down: attained.
-        attained_error_cost: the cost at which an error was found on the way to T̂; ∞ if none was.
+        bounds: φ̄_γ ≥ φ_γ, proven by the kernel.
+        transport_cost, loss: (n,) c(T̂, x₀), rounded up, and ℓ(T̂), rounded down: attained.
+        attained_error_cost: (n,) the cost at which an error was found on the way to T̂; ∞ if none was.
     """
 
-    gamma: float
-    bound: Tensor
-    rule: Tensor
+    bounds: DualBounds
     transport_cost: Tensor
     loss: Tensor
     attained_error_cost: Tensor
 
+    @property
+    def gamma(self) -> float:
+        return self.bounds.gamma
+
+    @property
+    def bound(self) -> Tensor:
+        """(n,) φ̄_γ."""
+        return self.bounds.bound
+
+    @property
+    def rule(self) -> Tensor:
+        """(n,) the ``Rule`` that proves each."""
+        return self.bounds.rule
+
     def __getitem__(self, index: slice) -> DualValues:
-        return DualValues(self.gamma, **{name: getattr(self, name)[index] for name in PER_SAMPLE})
+        return DualValues(self.bounds[index], *(getattr(self, name)[index] for name in _ATTAINED))
 
     @staticmethod
-    def empty(gamma: float, count: int) -> DualValues:
-        """Uninitialised values of ``count`` samples, to be filled batch by batch: many small tensors would
-        keep the large ones between them from being freed."""
-        whole = {name: torch.empty(count, dtype=torch.float64) for name in PER_SAMPLE}
-        return DualValues(gamma, **whole | {"rule": torch.empty(count, dtype=torch.int64)})
+    def unknown(bounds: DualBounds) -> DualValues:
+        """Values to be filled batch by batch: many small tensors would keep the large ones between them from
+        being freed. Until then nothing is proven, and nothing attained."""
+        zeros, endless = torch.zeros_like(bounds.bound), torch.full_like(bounds.bound, math.inf)
+        return DualValues(bounds, zeros, -endless, endless)
 
     def fill(self, index: slice | Tensor, part: DualValues) -> None:
         """Set the values of some samples."""
-        for name in PER_SAMPLE:
+        self.bounds.fill(index, part.bounds)
+        for name in _ATTAINED:
             getattr(self, name)[index] = getattr(part, name)
 
 
-PER_SAMPLE = tuple(one.name for one in fields(DualValues) if one.name != "gamma")
+_ATTAINED = ("transport_cost", "loss", "attained_error_cost")
 
 
 @dataclass(frozen=True)
 class DualAggregate:
-    """Means at one γ, for all ρ: the worst case is at most γρ + ``bound``, and at ρ̂ at least ``loss``.
+    """Means of what is attained at one γ: the worst case at ρ̂ is at least ``loss``.
 
     Attributes:
-        bound: E φ̄_γ; rules: shares of the samples by the rule that proves their part.
         rho_hat, loss: E c(T̂_γ), rounded up, and E ℓ(T̂_γ), rounded down (eqn:tol-n).
+        rules: shares of the samples by the rule that proves their φ̄_γ.
     """
 
     gamma: float
-    bound: float
     rho_hat: float
     loss: float
     rules: dict[str, float]
@@ -82,7 +96,6 @@ class DualAggregate:
         counts = torch.bincount(level.rule.long(), minlength=len(Rule)) / len(level.rule)
         return DualAggregate(
             level.gamma,
-            mean_up(level.bound, weights),
             mean_up(level.transport_cost, weights),
             mean_down(level.loss, weights),
             {rule.name.lower(): round(float(counts[rule]), 6) for rule in Rule if counts[rule] > 0},
@@ -102,22 +115,40 @@ class AttackAggregate:
     loss: float
 
 
-def solve_gamma(problem: Problem, around: Neighborhoods, gamma: float) -> tuple[DualValues, Tensor]:
-    """All rules at one γ, for the samples of one batch; and the points that are attained."""
-    profile, clip = around.profile, around.profile.clip
+def proposed_moves(problem: Problem, gamma: float) -> Tensor:
+    """(batch, …) float32 moves to where an ascent leads, rounded towards zero: a box is not left, and frozen
+    coordinates do not move."""
+    moves, largest = climb(problem, gamma) - problem.inputs, torch.finfo(torch.float32).max
+    single = moves.clamp(-largest, largest).float()
+    longer = single.double().abs() > moves.abs()
+    return torch.where(longer, torch.nextafter(single, torch.zeros_like(single)), single)
+
+
+def solve_gamma(
+    problem: Problem,
+    around: Neighborhoods,
+    gamma: float,
+    moves: Tensor,
+    weight: float = 1.0,
+    clip: float | None = None,
+) -> tuple[DualValues, Tensor]:
+    """All rules at one γ, for the samples of one batch and proposed moves; and the points that are attained.
+
+    Args:
+        weight, clip: w and B, if it is min(wℓ, B) that is certified, with w that of the label of all samples.
+    """
+    within = gamma_within(gamma, weight)
     with torch.no_grad():
-        proposal = Proposal.at(problem.kernel, gamma, climb(problem, gamma))
-        roots = softplus_roots(profile.score, gamma * profile.unit_cost)
-        rules = bounds_by_rule(around, proposal, roots)
-        bound, rule = torch.stack([rules[rule] for rule in Rule]).min(0)
+        proposal = Proposal.at(problem.kernel, within, problem.inputs + moves.double())
+        roots = softplus_roots(around.profile.score, within * around.profile.unit_cost)
+        bounds = dual_bounds(around, gamma, proposal, roots, weight, clip)
         moved = _attained(problem, around, proposal)
         if problem.encoding is not None:
-            moved = _attained_rows(problem, gamma, moved)
-        loss = moved.losses
-        if clip is not None:
-            bound, loss = bound.clamp_max(clip), loss.clamp_max(clip)
+            moved = _attained_rows(problem, within, moved)
+        loss = moved.losses if weight == 1 else round_down(weight * moved.losses)
+        loss = loss if clip is None else loss.clamp_max(clip)
         errors, _ = nearest_on_line(problem, moved.points)
-        return DualValues(gamma, bound, rule, moved.costs, loss, errors), moved.points
+        return DualValues(bounds, moved.costs, loss, errors), moved.points
 
 
 def climb(problem: Problem, gamma: float, ascent: Maximizer = DEFAULT_ASCENT) -> Tensor:
@@ -134,10 +165,16 @@ def climb(problem: Problem, gamma: float, ascent: Maximizer = DEFAULT_ASCENT) ->
 
 
 def _attained(problem: Problem, around: Neighborhoods, proposal: Proposal) -> MovedPoints:
-    """The points reached, or the samples themselves where these overflow."""
+    """The points proposed, projected on the domain where they leave it, or the samples themselves where these
+    overflow."""
     losses = proposal.loss - problem.kernel.slack(proposal.loss, proposal.rounding)
-    good = proposal.safe & torch.isfinite(losses)
     moved = MovedPoints(proposal.point, problem.raised_cost(proposal.point), losses)
+    points = problem.domain.project(proposal.point)
+    outside = proposal.safe & (points != proposal.point).flatten(1).any(1)
+    if outside.any():
+        inside = MovedPoints(points, problem.raised_cost(points), loss_lower_bound(problem, points))
+        moved = inside.where(outside, moved)
+    good = proposal.safe & torch.isfinite(moved.losses) & torch.isfinite(moved.costs)
     return moved.where(good, unmoved(problem, around.values.start))
 
 

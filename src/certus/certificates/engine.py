@@ -1,7 +1,7 @@
 """The certification loop over samples and γ, and the grid of γ.
 
 For each batch of samples, all requested γ are solved, and the local bounds around its samples are released.
-What remains is ``DualValues``, five numbers of each sample for each γ, and ``SampleValues``, three more.
+What remains is ``DualValues``, five numbers of each sample for each γ, and ``SampleValues``, four more.
 Further γ, which depend on these, take another pass over the data. The local bounds of the first batches are
 kept for it, so that only those of large data are computed again.
 
@@ -21,7 +21,7 @@ from torch import Tensor
 
 from certus.certificates.alarm import check_dual_values
 from certus.certificates.batching import Portions
-from certus.certificates.cache import DualValueCache, cached_disagreement, cached_fault
+from certus.certificates.cache import ProposalCache
 from certus.certificates.dual_values import AttackAggregate, DualAggregate, DualValues
 from certus.certificates.error_costs import (
     error_candidates,
@@ -36,6 +36,7 @@ from certus.certificates.progress import LEVEL, LOOK, NEAREST, PUSH
 from certus.data import Samples
 from certus.errors import UnsupportedError
 from certus.kernel.rounding import mean_down, mean_up
+from certus.kernel.rules import DualBounds
 
 _RATIO = 1.1  # of neighbouring edges
 _MOST_RINGS = 160
@@ -83,7 +84,7 @@ class Engine:
     clip: float | None = None
     attack_steps: int = 10
     weights: Tensor | None = None
-    cache: DualValueCache | None = None
+    cache: ProposalCache | None = None
     progress: Progress = lambda units: None
     class_weights: Tensor | None = None
     differing_predictions: int = 0
@@ -107,7 +108,9 @@ class Engine:
 
     def levels(self, gammas: Sequence[float]) -> list[DualValues]:
         """φ̄_γ and T̂_γ of all samples at some γ, in one pass, checked against those of other γ."""
-        levels = [DualValues.empty(gamma, len(self.portions)) for gamma in gammas]
+        count, assumptions = len(self.portions), self.problem.assumptions
+        wholes = [DualBounds.unknown(gamma, count, self.clip, assumptions) for gamma in gammas]
+        levels = [DualValues.unknown(whole) for whole in wholes]
         first = 0
         for number, here in enumerate(self._local_bounds()):
             if len(self._known) == number:
@@ -134,40 +137,27 @@ class Engine:
     def _level(
         self, gamma: float, number: int, here: LocalBounds, others: Sequence[DualValues], first: int
     ) -> DualValues:
-        """Dual values of one portion, cached or new, checked against doing nothing and against other γ."""
-        cached = self._load_cached(gamma, number, here)
-        level = cached or here.level(gamma)[0]
+        """Dual values of one portion, from cached or new proposals, checked against doing nothing and against
+        other γ."""
+        shape = (self.labels, *here.problem.inputs.shape)
+        cached = None if self.cache is None else self.cache.load(gamma, number, shape)
+        moves = here.proposals(gamma) if cached is None else cached
+        level, _ = here.level(gamma, moves)
         start = self._clipped(self._known[number].start)
-        assumptions = self.problem.assumptions
-        check_dual_values(level, torch.zeros_like(start), start, assumptions, "doing nothing", first)
+        check_dual_values(level.bounds, torch.zeros_like(start), start, "doing nothing", first)
         for one, other in [(level, each) for each in (*others, level)] + [(each, level) for each in others]:
             origin = f"the ascent at gamma = {other.gamma:.6g}"
-            check_dual_values(one, other.transport_cost, other.loss, assumptions, origin, first)
+            check_dual_values(one.bounds, other.transport_cost, other.loss, origin, first)
         if self.cache is not None and cached is None:
-            self.cache.save(level, number)
+            self.cache.save(gamma, number, moves)
         self.progress(LEVEL * len(start) * self.labels)
-        return level
-
-    def _load_cached(self, gamma: float, number: int, here: LocalBounds) -> DualValues | None:
-        """The cached dual values, if there are any that pass the checks."""
-        level = None if self.cache is None else self.cache.load(gamma, number)
-        if self.cache is None or level is None:
-            return None
-        values = self._known[number]
-        reason = cached_fault(level, self._clipped(values.start), values.proven_error_cost, self.clip)
-        if reason is None:
-            index, few = here.spot_check
-            reason = cached_disagreement(level, index, few.level(gamma)[0])
-        if reason is not None:
-            self.cache.reject(gamma, number, reason)
-            return None
         return level
 
     def transported(self, gamma: float | None) -> Samples:
         """T̂_γ of all samples, or the samples themselves: the points whose costs and losses ``levels`` has."""
         if gamma is None:
             return Samples.concatenate(Samples(portion.inputs, portion.targets) for portion in self.portions)
-        return Samples.concatenate(here.level(gamma)[1] for here in self._local_bounds())
+        return Samples.concatenate(_reached(here, gamma) for here in self._local_bounds())
 
     def attacked(self, rho: float) -> Samples:
         """All samples moved within cost ρ each: the points of ``push``."""
@@ -203,7 +193,7 @@ class Engine:
             self.progress(PUSH * len(portion))
         cost, loss = torch.cat(costs), torch.cat(losses)
         for level in self._levels:
-            check_dual_values(level, cost, loss, self.problem.assumptions, "an attack in balls")
+            check_dual_values(level.bounds, cost, loss, "an attack in balls")
         spent = min(mean_up(cost, self.weights), rho)
         return AttackAggregate(rho, spent, mean_down(loss, self.weights)), torch.cat(errors)
 
@@ -225,7 +215,7 @@ class Engine:
             problem = here.problem
             yield None, problem.inputs
             for level in self._levels:
-                yield None, here.level(level.gamma)[1].inputs
+                yield None, _reached(here, level.gamma).inputs
             if self.attack_steps > 0:
                 yield from error_candidates(problem, float(self.grid.edges[-1]), self.attack_steps)
                 for rho in rhos:
@@ -243,6 +233,11 @@ class Engine:
 
     def _clipped(self, losses: Tensor) -> Tensor:
         return losses if self.clip is None else losses.clamp_max(self.clip)
+
+
+def _reached(here: LocalBounds, gamma: float) -> Samples:
+    """T̂_γ of the samples of one portion."""
+    return here.level(gamma, here.proposals(gamma))[1]
 
 
 def _differing(problem: Problem) -> int:
@@ -299,7 +294,7 @@ def refine_gammas(
         return levels
     least = budget_range(rhos)[0]
     for _ in range(_MOST_ADDED):
-        ends = [level.gamma * least + DualAggregate.of(level, engine.weights).bound for level in levels[:2]]
+        ends = [level.gamma * least + mean_up(level.bound, engine.weights) for level in levels[:2]]
         if len(ends) < 2 or not ends[0] < ends[1]:
             break
         levels.insert(0, *engine.levels([levels[0].gamma * _STEP]))
@@ -312,7 +307,7 @@ def refine_gammas(
         levels.sort(key=lambda level: -level.gamma)
         step = _STEP ** (0.5 ** (turn + 1))
         gammas = [level.gamma for level in levels]
-        means = [DualAggregate.of(level, engine.weights).bound for level in levels]
+        means = [mean_up(level.bound, engine.weights) for level in levels]
         best = {min(gammas, key=lambda gamma: gamma * rho + means[gammas.index(gamma)]) for rho in rhos}
         wanted: list[float] = []
         for gamma in sorted(gamma * factor for gamma in best for factor in (step, 1 / step)):

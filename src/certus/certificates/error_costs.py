@@ -35,7 +35,6 @@ from certus.certificates.problem import FunctionModule, Problem
 from certus.certificates.proposals import TangentPoints, tangent_points
 from certus.errors import require
 from certus.inner import default_maximizer
-from certus.kernel.knapsack import worst_error_rate
 from certus.kernel.problem import outputs_at
 from certus.losses import ModelLoss
 
@@ -69,11 +68,11 @@ def worst_error(costs: Tensor, rhos: Sequence[float], weights: Tensor | None = N
     return rates
 
 
-def proven_error_rate(costs: Tensor, rho: float, weights: Tensor | None = None) -> float:
-    """An upper bound on the worst error rate at ρ from (n,) lower bounds on the costs of errors."""
+def proposed_gamma(costs: Tensor, rho: float, weights: Tensor | None = None) -> float:
+    """The γ of the least upper bound on the worst error rate at ρ, from (n,) lower bounds on the costs of
+    errors: the inverse cost of the last error that ρ pays for."""
     finite, _, whole, _ = _paid_errors(costs, rho, weights)
-    gamma = 0.0 if whole == len(finite) else min(1 / float(finite[whole]), sys.float_info.max)
-    return worst_error_rate(costs, rho, gamma, weights)
+    return 0.0 if whole == len(finite) else min(1 / float(finite[whole]), sys.float_info.max)
 
 
 def _paid_errors(costs: Tensor, rho: float, weights: Tensor | None) -> tuple[Tensor, Tensor, int, float]:

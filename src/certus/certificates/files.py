@@ -23,6 +23,7 @@ from certus.certificates.error_costs import error_distance
 from certus.certificates.population import Move, Population
 from certus.errors import CertusError, ContradictionError, require
 from certus.kernel.rules import Rule
+from certus.kernel.statement import PopulationBounds, Statement
 from certus.storage.files import (
     Confidence,
     CorruptFileError,
@@ -54,7 +55,6 @@ ERRORS_ALONE = "Nothing is proven of the loss; of the error rate an upper side i
 _PLAIN = ("about", "samples", "classes", "unit_cost", "clip")
 _ERROR_COSTS = ("proven_error_cost", "attained_error_cost")
 _OF_POPULATION = ("confidence", "seed", "clip", "inequality")
-_ERROR_MARGINS = ("error_margin", "error_margin_low")
 
 
 def as_json(certificate: Certificate) -> dict[str, Any]:
@@ -68,7 +68,10 @@ def as_json(certificate: Certificate) -> dict[str, Any]:
         "brackets": [asdict(bracket) for bracket in certificate.curve()],
         "accuracies": [asdict(accuracy) for accuracy in certificate.accuracies()],
         "population": _population(certificate.population, certificate.samples),
-        "aggregates": [asdict(aggregate) for aggregate in certificate.aggregates],
+        "aggregates": [
+            asdict(line) | {"bound": certificate.statement.means[line.gamma]}
+            for line in certificate.aggregates
+        ],
         "attacks": [asdict(attack) for attack in certificate.attacks],
         **{name: getattr(certificate, name) for name in _ERROR_COSTS},
     }
@@ -90,7 +93,8 @@ def read_certificate(path: Path) -> Certificate:
     content = read_content(path)
     try:
         certificate = _certificate(content)
-        derived = without_checksum(as_json(certificate))
+        # The evidence of what was read is that it is stated.
+        derived = without_checksum(as_json(certificate)) | {"evidence": content["evidence"]}
     except ContradictionError as reason:
         raise ContradictionError(f"{path}: {reason}") from None
     except (CertusError, ValueError, TypeError, LookupError, ArithmeticError, RuntimeError) as reason:
@@ -167,6 +171,7 @@ class _Population(Struct, forbid_unknown_fields=True):
 class _CertificateFile(Struct):
     """Types of the entries that a certificate is rebuilt from; the others must follow from them."""
 
+    evidence: Literal["proven", "assumed", "attained", "stated"]
     rhos: list[NonNegative]
     epsilons: list[NonNegative]
     aggregates: list[_Aggregate]
@@ -204,6 +209,9 @@ class _CertificateFile(Struct):
             raise ValueError("Expected `labels` to be those of the settings")
         if bool(self.aggregates) != (self.no_proof is None):
             raise ValueError("Expected either `aggregates` or `no_proof`")
+        upper = "assumed" if self.assumptions else "proven"
+        if self.evidence not in (("attained",) if self.no_proof is not None else (upper, "stated")):
+            raise ValueError(f"Expected another `evidence` than {self.evidence}")
 
 
 def _certificate(content: dict[str, Any]) -> Certificate:
@@ -211,56 +219,73 @@ def _certificate(content: dict[str, Any]) -> Certificate:
     people, population = content["population"], None
     if people is not None:
         grid = people["grid"]
-        population = Population(
+        upper = PopulationBounds(
             means={entry["gamma"]: entry["mean"] for entry in grid},
-            moves={entry["gamma"]: Move(entry["cost"], entry["loss"]) for entry in grid},
             error_means={entry["gamma"]: entry["mean"] for entry in people["error_grid"]},
+            error_margin=people["error_margin"],
+            assumptions=tuple(file.assumptions),
+            **{name: people[name] for name in _OF_POPULATION},
+        )
+        population = Population(
+            upper,
+            moves={entry["gamma"]: Move(entry["cost"], entry["loss"]) for entry in grid},
             attained_error_cost=_tensor(people["attained_error_cost"]),
             repeats=people.get("repeats", 0),
-            **{name: people[name] for name in (*_OF_POPULATION, "clean_loss", *_ERROR_MARGINS)},
+            **{name: people[name] for name in ("clean_loss", "error_margin_low")},
         )
     low, high = content["clean_loss"]
-    unbounded = {"bound": math.inf}  # as a regression has it at small γ
+    lines = content["aggregates"]
+    statement = Statement(
+        clean_loss=math.inf if high is None else high,
+        # ∞ as a regression has it at small γ
+        means={line["gamma"]: math.inf if line["bound"] is None else line["bound"] for line in lines},
+        error_costs=_tensor(content["proven_error_cost"]),
+        weights=_tensor(content.get("weights")),
+        population=None if population is None else population.upper,
+        assumptions=tuple(file.assumptions),
+        **{name: content[name] for name in ("samples", "unit_cost", "clip")},
+    )
     return Certificate(
+        statement,
         rhos=tuple(content["rhos"]),
         epsilons=tuple(content["epsilons"]),
         aggregates=tuple(
-            DualAggregate(**entry | (unbounded if entry["bound"] is None else {}))
-            for entry in content["aggregates"]
+            DualAggregate(**{name: value for name, value in line.items() if name != "bound"})
+            for line in lines
         ),
         attacks=tuple(AttackAggregate(**entry) for entry in content["attacks"]),
-        clean_loss=(low, math.inf if file.no_proof is not None and high is None else high),
-        proven_error_cost=_tensor(content["proven_error_cost"]),
+        attained_clean_loss=low,
         attained_error_cost=_tensor(content["attained_error_cost"]),
         population=population,
-        assumptions=tuple(file.assumptions),
         no_proof=file.no_proof,
-        weights=_tensor(content.get("weights")),
         class_weights=None if file.class_weights is None else tuple(file.class_weights),
         differing_predictions=file.differing_predictions,
         labels=file.labels,
-        **{name: content[name] for name in _PLAIN},
+        classes=content["classes"],
+        about=content["about"],
     )
 
 
 def _population(population: Population | None, samples: int) -> dict[str, Any] | None:
     if population is None:
         return None
+    upper = population.upper
     content = {
-        **{name: getattr(population, name) for name in _OF_POPULATION},
+        **{name: getattr(upper, name) for name in _OF_POPULATION},
         "statement": (
             f"With probability at least {population.confidence:g} over {samples} independent draws, taken in "
-            f"the random order of seed {population.seed}, the worst loss, clipped at {population.clip:g}, "
+            f"the random order of seed {upper.seed}, the worst loss, clipped at {population.clip:g}, "
             "and the worst error rate, if any, around the distribution that they were drawn from lie within "
             f"these bounds for all rho at once.{repeat_words(population.repeats, samples)}"
         ),
         "clean_loss": population.clean_loss,
         "grid": [
             {"gamma": gamma, "mean": mean, **asdict(population.moves[gamma])}
-            for gamma, mean in population.means.items()
+            for gamma, mean in upper.means.items()
         ],
-        "error_grid": [{"gamma": gamma, "mean": mean} for gamma, mean in population.error_means.items()],
-        **{name: getattr(population, name) for name in (*_ERROR_MARGINS, "attained_error_cost")},
+        "error_grid": [{"gamma": gamma, "mean": mean} for gamma, mean in upper.error_means.items()],
+        "error_margin": upper.error_margin,
+        **{name: getattr(population, name) for name in ("error_margin_low", "attained_error_cost")},
     }
     return content | ({"repeats": population.repeats} if population.repeats else {})
 

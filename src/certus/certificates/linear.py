@@ -40,12 +40,13 @@ from certus.kernel import problem as trusted
 from certus.kernel.costs import Domain
 from certus.kernel.graph import Graph
 from certus.kernel.losses import Form, Score, Softmax
-from certus.kernel.majorants import Constants, constants
+from certus.kernel.majorants import constants
 from certus.kernel.operators import Affine
 from certus.kernel.problem import Values, outputs_at, rounding_at
-from certus.kernel.radial import certified_radii, score_of
+from certus.kernel.radial import Neighborhoods, neighborhoods
 from certus.kernel.rounding import SOME, mean_down, mean_up
-from certus.kernel.rules import error_costs
+from certus.kernel.rules import DualBounds, Proposal, SampleBounds, dual_bounds
+from certus.kernel.statement import Statement
 from certus.losses import Criterion, CrossEntropy, Hinge, Logistic, SquaredError
 
 _L2, _EVERYWHERE = SquaredL2(), Unbounded()
@@ -165,16 +166,13 @@ class _LinearScore:
     cost: Cost
 
     @cached_property
-    def values(self) -> Values:
-        return Values.at(self.problem)
+    def around(self) -> Neighborhoods:
+        values, edges = Values.at(self.problem), torch.arange(2, dtype=torch.float64)
+        return neighborhoods(self.problem, values, constants(self.problem, values), edges, ())
 
-    @cached_property
-    def bounds(self) -> Constants:
-        return constants(self.problem, self.values)
-
-    @cached_property
+    @property
     def score(self) -> Score:
-        return score_of(self.problem, self.values, self.bounds)
+        return self.around.profile.score
 
     @property
     def floor(self) -> float:
@@ -223,16 +221,19 @@ class _LinearScore:
         assert roots is not None
         return (torch.where(0.5 + 2 * stiffness * level < 0, -roots, roots) - level).clamp_min(0)
 
+    def bounds(self, gamma: float) -> DualBounds:
+        """What γ proves."""
+        proposal = Proposal.at(self.problem, gamma, self.transported(gamma).inputs)
+        roots = softplus_roots(self.score, gamma * self.problem.unit_cost)
+        return dual_bounds(self.around, gamma, proposal, roots)
+
     def aggregate(self, gamma: float, weights: Tensor | None) -> DualAggregate:
-        """What γ proves, and what its moves attain."""
-        price = gamma * self.problem.unit_cost
-        bound = self.score.bound(price, softplus_roots(self.score, price))
+        """What the moves of γ attain."""
         # At the points as float64 has them: the ideal ones may lie between its numbers.
         points = self.transported(gamma).inputs
         costs = self.problem.cost.raised(points, self.problem.inputs)
         return DualAggregate(
             gamma,
-            mean_up(bound, weights),
             mean_up(costs, weights),
             mean_down(_lowered(self.problem, points), weights),
             {"exact": 1.0},
@@ -261,22 +262,17 @@ class _LinearScore:
     ) -> Certificate:
         positive = [rho for rho in rhos if rho > 0] or [0.01]
         wanted = {*positive, min(positive) / _BESIDE, max(positive) * _BESIDE}
-        gammas = {gamma for rho in wanted for gamma in self.gammas(rho, weights)}
-        proven = attained = None
-        if self.problem.classes is not None:
-            proven = error_costs(self.problem, certified_radii(self.problem, self.values, [self.bounds]))
-            attained = self._attained_error_cost()
+        gammas = sorted({gamma for rho in wanted for gamma in self.gammas(rho, weights)}, reverse=True)
+        labelled = self.problem.classes is not None
+        levels = [self.bounds(gamma) for gamma in gammas]
         certificate = Certificate(
+            statement=Statement.of(SampleBounds.at(self.around), levels, weights=weights),
             rhos=rhos,
-            aggregates=tuple(self.aggregate(gamma, weights) for gamma in sorted(gammas, reverse=True)),
-            clean_loss=(mean_down(self.values.start, weights), mean_up(self.values.loss, weights)),
-            proven_error_cost=proven,
-            attained_error_cost=attained,
-            samples=len(self.problem),
+            aggregates=tuple(self.aggregate(gamma, weights) for gamma in gammas),
+            attained_clean_loss=mean_down(self.around.values.start, weights),
+            attained_error_cost=self._attained_error_cost() if labelled else None,
             classes=self.problem.classes,
-            unit_cost=self.problem.unit_cost,
             epsilons=epsilons,
-            weights=weights,
             source=self,
         )
         certificate.curve()  # which raises where a bracket contradicts itself

@@ -1,27 +1,23 @@
 """Local bounds around a batch of samples, under every label that they may take, and with class weights.
 
-With class weights w, the certified loss is w_y·ℓ:
-
-    sup {E_P w_y ℓ : W_c(P, P̂_n) ≤ ρ} ≤ min_γ γρ + E_n w_y φ̄_{γ/w_y},
-
-since sup_x wℓ(x) − γc(x, x₀) = w·φ_{γ/w}(x₀). The distribution of the samples stays the same; weights of
+With class weights w, the certified loss is w_y·ℓ. The distribution of the samples stays the same; weights of
 *samples* change it. Samples of one label share one w, so they are solved together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from certus._tensor import per_sample
-from certus.certificates.cache import spot_checked_samples
-from certus.certificates.dual_values import DualValues, solve_gamma
+from certus.certificates.dual_values import DualValues, proposed_moves, solve_gamma
 from certus.certificates.error_costs import surely_wrong
+from certus.certificates.lower_bounds import round_down
 from certus.certificates.problem import Problem
 from certus.certificates.progress import BALL
 from certus.certificates.proposals import tangent_points, with_parabolas
@@ -30,8 +26,7 @@ from certus.errors import CertusError, require, require_numbers
 from certus.kernel.passes import Refused
 from certus.kernel.problem import Values
 from certus.kernel.radial import Neighborhoods, neighborhoods
-from certus.kernel.rounding import FEW, down, up
-from certus.kernel.rules import error_costs, over_labels
+from certus.kernel.rules import DualBounds, SampleBounds, clip_within, gamma_within, over_labels
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,26 +46,23 @@ class SampleValues(NamedTuple):
     """Values at some samples themselves.
 
     Attributes:
-        loss, start: (n,) ℓ there, rounded up, and rounded down.
-        proven_error_cost: (n,) no error costs less than this; None for regression.
+        bounds: of the loss and of the cost of an error, proven by the kernel.
+        start: (n,) ℓ there, rounded down.
         wrong: (n,) those that are misclassified as they are, beyond doubt; None for regression.
     """
 
-    loss: Tensor
+    bounds: SampleBounds
     start: Tensor
-    proven_error_cost: Tensor | None
     wrong: Tensor | None
 
     @staticmethod
-    def joined(parts: list[SampleValues], order: Tensor | slice = slice(None)) -> SampleValues:
-        columns: Any = zip(*parts, strict=True)
-        whole: Any = (None if each[0] is None else torch.cat(each)[order] for each in columns)
-        return SampleValues(*whole)
-
-
-def round_down(losses: Tensor) -> Tensor:
-    """Products that may have either sign, rounded down."""
-    return losses - FEW * losses.abs()
+    def joined(parts: Sequence[SampleValues], order: Tensor | slice = slice(None)) -> SampleValues:
+        wrong = [part.wrong for part in parts if part.wrong is not None]
+        return SampleValues(
+            SampleBounds.joined([part.bounds for part in parts], order),
+            torch.cat([part.start for part in parts])[order],
+            torch.cat(wrong)[order] if wrong else None,
+        )
 
 
 def checked_class_weights(weights: object, classes: int | None) -> Tensor:
@@ -134,7 +126,7 @@ class LocalBounds:
 
     def _bounded(self, own: Problem, shift: int, weight: float) -> _Labelled:
         problem = own.relabelled(shift) if shift else own
-        clip = self.clip if self.clip is None or weight == 1 else up(self.clip / weight, FEW)
+        clip = clip_within(self.clip, weight)
         on_ball = None if self.advance is None else partial(self.advance, BALL * len(problem))
         tangents = None if shift else tangent_points(problem)
         try:
@@ -146,68 +138,59 @@ class LocalBounds:
             raise CertusError(f"Nothing can be proven about these samples: {reason}.") from None
         return _Labelled(problem, weight, around)
 
-    def _solve(self, gamma: float, under: _Labelled) -> tuple[DualValues, Tensor]:
-        problem, weight, around = under
-        if weight == 1:
-            return solve_gamma(problem, around, gamma)
-        # A smaller γ has a larger bound.
-        level, points = solve_gamma(problem, around, down(gamma / weight, FEW))
-        bound, loss = up(weight * level.bound, FEW), round_down(weight * level.loss)
-        if self.clip is not None:
-            bound, loss = bound.clamp_max(self.clip), loss.clamp_max(self.clip)
-        return replace(level, gamma=gamma, bound=bound, loss=loss), points
-
-    @cached_property
-    def spot_check(self) -> tuple[Tensor, LocalBounds]:
-        """A few of the samples, always the same ones: their positions, and the bounds around them."""
-        few = [index[spot_checked_samples(len(index))] for index in self._indices]
-        index = torch.cat(few).sort().values
-        return index, replace(self, problem=self.problem.select(index), advance=None)
-
     @cached_property
     def samples(self) -> SampleValues:
         parts = []
         for (problem, weight, around), *_ in self._groups:
-            wrong = costs = None
+            wrong, start = None, around.values.start
             if around.radius is not None:
                 with torch.no_grad():
                     wrong = surely_wrong(problem, problem.inputs, problem.targets)
-                costs = error_costs(problem.kernel, around.radius)
-            loss, start = around.values.loss, around.values.start
-            if weight != 1:
-                loss, start = up(weight * loss, FEW), round_down(weight * start)
-            parts.append(SampleValues(loss, start, costs, wrong))
+            start = start if weight == 1 else round_down(weight * start)
+            parts.append(SampleValues(SampleBounds.at(around, weight), start, wrong))
         return SampleValues.joined(parts, torch.cat(self._indices).argsort())
 
-    def level(self, gamma: float) -> tuple[DualValues, Samples]:
-        """w·φ̄_{γ/w}, over all labels that a sample may take, and the points reached."""
-        whole = DualValues.empty(gamma, len(self.problem))
+    def proposals(self, gamma: float) -> Tensor:
+        """(labels, n, …) float32 moves of the samples, under their own and every other label."""
+        inputs = self.problem.inputs
+        moves = torch.zeros(len(self._groups[0]), *inputs.shape, dtype=torch.float32)
+        for index, group in zip(self._indices, self._groups, strict=True):
+            for shift, under in enumerate(group):
+                moves[shift, index] = proposed_moves(under.problem, gamma_within(gamma, under.weight))
+        return moves
+
+    def level(self, gamma: float, moves: Tensor) -> tuple[DualValues, Samples]:
+        """w·φ̄_{γ/w}, over all labels that a sample may take, from proposed moves; and the points attained."""
+        count, assumptions = len(self.problem), self.problem.assumptions
+        whole = DualValues.unknown(DualBounds.unknown(gamma, count, self.clip, assumptions))
         points, targets = self.problem.inputs.clone(), self.problem.targets.clone()
         for index, group in zip(self._indices, self._groups, strict=True):
-            part, points[index], targets[index] = self._over_labels(gamma, group)
+            part, points[index], targets[index] = self._over_labels(gamma, group, moves[:, index])
             whole.fill(index, part)
         return whole, Samples(points, targets)
 
-    def _over_labels(self, gamma: float, group: list[_Labelled]) -> tuple[DualValues, Tensor, Tensor]:
+    def _over_labels(
+        self, gamma: float, group: list[_Labelled], moves: Tensor
+    ) -> tuple[DualValues, Tensor, Tensor]:
         """max(φ̄(x, y), max_{y'} φ̄(x, y') − γλ), and the better of the points reached, with its label."""
-        level, points = self._solve(gamma, group[0])
-        targets, label_cost = group[0].problem.targets, self.problem.label_cost
-        if label_cost is None:
-            return level, points, targets
-        price = label_cost.price
-        for under in group[1:]:
-            other, others = self._solve(gamma, under)
-            bound = over_labels(level.bound, [other.bound], gamma, price)
+        price = 0.0 if self.problem.label_cost is None else self.problem.label_cost.price
+        bounds: list[DualBounds] = []
+        for (problem, weight, around), move in zip(group, moves, strict=True):
+            other, reached = solve_gamma(problem, around, gamma, move, weight, self.clip)
+            bounds.append(other.bounds)
+            if len(bounds) == 1:
+                level, points, targets = other, reached, problem.targets
+                continue
             gain = other.loss - gamma * (other.transport_cost + price)
             climb = gain > level.loss - gamma * level.transport_cost
             level = replace(
                 level,
-                bound=bound,
-                rule=torch.where(bound > level.bound, other.rule, level.rule),
                 loss=torch.where(climb, other.loss, level.loss),
                 transport_cost=torch.where(climb, other.transport_cost + price, level.transport_cost),
                 attained_error_cost=level.attained_error_cost.clamp_max(price),
             )
-            points = torch.where(per_sample(climb, points), others, points)
-            targets = torch.where(climb, under.problem.targets, targets)
+            points = torch.where(per_sample(climb, points), reached, points)
+            targets = torch.where(climb, problem.targets, targets)
+        if self.problem.label_cost is not None:
+            level = replace(level, bounds=over_labels(bounds[0], bounds[1:]))
         return level, points, targets

@@ -26,6 +26,7 @@ from certus.costs.masked import masked_to
 from certus.data import RowEncoding
 from certus.domains import Box, Domain, Intervals
 from certus.kernel.problem import outputs_at, rounding_at
+from certus.kernel.rounding import FEW
 from certus.losses import AnyLoss, evaluate_loss
 
 
@@ -89,6 +90,11 @@ def transport_rows(
                 best = torch.where(per_sample(values > height, best), rows, best)
                 height = torch.maximum(values, height)
         return best
+
+
+def round_down(losses: Tensor) -> Tensor:
+    """Products that may have either sign, rounded down."""
+    return losses - FEW * losses.abs()
 
 
 class MovedPoints(NamedTuple):

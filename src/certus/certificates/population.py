@@ -25,7 +25,7 @@ too. A seed that was chosen for its result proves nothing.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -33,13 +33,13 @@ from torch import Tensor
 from certus.certificates.confidence import INEQUALITIES, dkw, error_gammas, error_means
 from certus.certificates.dual_values import DualValues
 from certus.certificates.error_costs import worst_error
+from certus.certificates.local_bounds import SampleValues
 from certus.data import random_order
 from certus.errors import require, require_confidence
-from certus.kernel.knapsack import dual_bound
 from certus.kernel.rounding import SOME, slack, up
+from certus.kernel.statement import PopulationBounds, failure_shares
 
 _FAR = 16.0  # C of the lower side, in units of the largest ρ
-_ABOVE = 0.8  # the share of δ that the upper sides have
 
 
 @dataclass(frozen=True)
@@ -55,29 +55,17 @@ class Population:
     """What holds for the distribution that the data were drawn from, with a confidence.
 
     Attributes:
-        confidence: 1 − δ, for everything here together: 2δ/5 each for the upper sides of loss and error,
-            δ/10 for each lower side (4δ/5 and δ/5 for a regression), split further among all γ.
-        seed: of the order in which the samples were taken.
-        clip: B; the statement is about min(ℓ, B).
-        inequality: "betting", "bernstein" or "hoeffding".
-        means: γ → upper bound on E min(φ̄_γ, B).
+        upper: upper sides, proven by the kernel. Of δ, 2δ/5 each are for the upper sides of loss and error,
+            and δ/10 for each lower side (4δ/5 and δ/5 for a regression), split further among all γ.
         clean_loss: lower bound on E min(ℓ, B); moves: γ → T'_γ.
-        error_means: γ → upper bound on E (1 − γτ)₊; empty for regression.
-        error_margin, error_margin_low: how far the knapsacks of the sample move up, and down; None for
-            regression.
+        error_margin_low: how far the knapsack of the errors that were found moves down; None for regression.
         attained_error_cost: (n,) the costs of errors that were found by searches fixed beforehand.
         repeats: rows that are equal to an earlier one, with its target: none of independent draws, as a rule.
     """
 
-    confidence: float
-    seed: int
-    clip: float
-    inequality: str
-    means: dict[float, float]
+    upper: PopulationBounds
     clean_loss: float
     moves: dict[float, Move]
-    error_means: dict[float, float] = field(default_factory=dict)
-    error_margin: float | None = None
     error_margin_low: float | None = None
     attained_error_cost: Tensor | None = None
     repeats: int = 0
@@ -85,8 +73,8 @@ class Population:
     @staticmethod
     def of(
         levels: Sequence[DualValues],
-        start: Tensor,
-        errors: tuple[Tensor, Tensor] | None,
+        values: SampleValues,
+        attained_error_cost: Tensor | None = None,
         *,
         confidence: float,
         clip: float,
@@ -94,51 +82,65 @@ class Population:
         rhos: tuple[float, float],
         seed: int,
     ) -> Population:
-        """From the levels of the grid Γ.
+        """From the levels of the grid Γ, and values at the samples.
 
         Args:
-            start: (n,) ℓ at the samples, rounded down.
-            errors: (n,) lower bounds on the cost of an error, and (n,) costs of errors that were found; None
-                for regression.
+            attained_error_cost: (n,) costs of errors that were found; None for regression.
             rhos: the smallest and the largest positive ρ of interest.
         """
         require_confidence(confidence)
         require(
             inequality in INEQUALITIES, "inequality", f"be one of {', '.join(INEQUALITIES)}", repr(inequality)
         )
-        failure, bound, count = 1 - confidence, INEQUALITIES[inequality], len(start)
-        parts = 1 if errors is None else 2
-        above, below = _ABOVE * failure / parts, (1 - _ABOVE) * failure / parts
+        bound, start, costs = INEQUALITIES[inequality], values.start, values.bounds.error_cost
+        above, below = failure_shares(confidence, costs is not None)
         each, far = below / (2 * len(levels) + 1), _FAR * rhos[1]
-        order = random_order(count, seed)
+        order = random_order(len(start), seed)
 
-        def most(values: Tensor, ceiling: float, failure: float) -> float:
-            return bound(values[order], ceiling, failure)
+        def most(samples: Tensor, ceiling: float, failure: float) -> float:
+            return bound(samples[order], ceiling, failure)
 
-        def least(values: Tensor) -> float:
-            return clip - up(most(clip - values.clamp(0, clip), clip, each), SOME)
+        def least(samples: Tensor) -> float:
+            return clip - up(most(clip - samples.clamp(0, clip), clip, each), SOME)
 
         moves = {}
         for level in levels:
             kept = level.transport_cost <= far
-            costs = torch.where(kept, level.transport_cost, 0.0)
-            moves[level.gamma] = Move(most(costs, far, each), least(torch.where(kept, level.loss, start)))
-        means = {level.gamma: most(level.bound.clamp(0, clip), clip, above / len(levels)) for level in levels}
-        people = Population(confidence, seed, clip, inequality, means, least(start), moves)
-        if errors is None:
-            return people
-        floor, attained = errors
-        return replace(
-            people,
-            error_means=error_means(floor[order], error_gammas(rhos, count), above / 2),
-            error_margin=dkw(count, above / 2),
-            error_margin_low=dkw(count, below),
-            attained_error_cost=attained,
+            spent = torch.where(kept, level.transport_cost, 0.0)
+            moves[level.gamma] = Move(most(spent, far, each), least(torch.where(kept, level.loss, start)))
+        bounds = [level.bounds for level in levels]
+        gammas = () if costs is None else error_gammas(rhos, len(start))
+        upper = PopulationBounds.of(
+            values.bounds,
+            bounds,
+            confidence=confidence,
+            seed=seed,
+            clip=clip,
+            inequality=inequality,
+            claims={one.gamma: most(one.bound.clamp(0, clip), clip, above / len(levels)) for one in bounds},
+            error_claims={} if costs is None else error_means(costs[order], gammas, above / 2),
         )
+        margin = None if costs is None else dkw(len(start), below)
+        return Population(upper, least(start), moves, margin, attained_error_cost)
+
+    @property
+    def confidence(self) -> float:
+        """1 − δ, for everything here together."""
+        return self.upper.confidence
+
+    @property
+    def clip(self) -> float:
+        """B; the statement is about min(ℓ, B)."""
+        return self.upper.clip
+
+    @property
+    def inequality(self) -> str:
+        """The concentration inequality: "betting", "bernstein" or "hoeffding"."""
+        return self.upper.inequality
 
     def loss(self, rho: float) -> float:
         """Upper bound on the worst expected min(ℓ, B) within ρ of the population."""
-        return min(self.clip, dual_bound(self.means, rho))
+        return self.upper.loss(rho)
 
     def loss_low(self, rho: float) -> float:
         """Lower bound on the same."""
@@ -148,14 +150,8 @@ class Population:
             losses.append((1 - share) * self.clean_loss + share * move.loss)
         return max(0.0, max(losses) - SOME)
 
-    def error(self, rho: float, sample: float | None) -> float | None:
-        """Upper bound on the worst error rate, also from that of the sample at the same ρ."""
-        if sample is None or self.error_margin is None:
-            return None
-        return min(1.0, up(sample + self.error_margin, SOME), dual_bound(self.error_means, rho))
-
     def error_low(self, rho: float) -> float | None:
-        """Lower bound on the same."""
+        """Lower bound on the worst error rate."""
         if self.attained_error_cost is None or self.error_margin_low is None:
             return None
         error = worst_error(self.attained_error_cost, [rho])[0]

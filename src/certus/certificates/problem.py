@@ -134,8 +134,7 @@ class Problem:
     @property
     def assumptions(self) -> tuple[str, ...]:
         """Names of everything that a bound rests on without proof."""
-        claimed = ("the bounds given as `smoothness`",) if self.claimed else ()
-        return (*self.analysis.assumptions, *claimed)
+        return self.kernel.assumptions
 
     @cached_property
     def kernel(self) -> trusted.Problem:

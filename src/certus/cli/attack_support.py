@@ -26,7 +26,7 @@ from certus.display.figures import Curve, Panel, sweep_figure
 from certus.display.text import number
 from certus.domains import Domain, Unbounded
 from certus.errors import ArgumentError, require, require_count
-from certus.evidence import Evidence
+from certus.kernel.evidence import Evidence
 from certus.runs.directory import RunDirectory
 from certus.runs.factory import own_model, read_settings
 from certus.runs.files import serialize

@@ -20,7 +20,7 @@ from certus.runs.settings import CLASS_WEIGHTS
 from certus.storage import write
 
 if TYPE_CHECKING:
-    from certus.certificates.cache import DualValueCache, TensorCache
+    from certus.certificates.cache import ProposalCache, TensorCache
     from certus.certificates.certificate import Certificate
     from certus.runs.certification import CertifySettings, SmoothingSettings
     from certus.runs.loaded_run import LoadedRun
@@ -211,7 +211,7 @@ def _certify(
 ) -> Certificate | SmoothedCertificate:
     """Compute, write and show a certificate."""
     from certus.certificates import files
-    from certus.certificates.cache import DualValueCache
+    from certus.certificates.cache import ProposalCache
     from certus.display.render import parts_of
     from certus.runs.certification import fingerprint
     from certus.runs.verification import TABLE
@@ -223,8 +223,8 @@ def _certify(
     typed = settings.as_json() | ({} if noise is None else {"noise": asdict(noise)})
     question = {"settings": typed, "digests": fingerprint(trained, settings)}
     place = folder / "unfinished", question, messages.print
-    dual_values, predictions = DualValueCache(*place), PredictionCache(*place)
-    cache: TensorCache = dual_values if noise is None else predictions
+    proposals, predictions = ProposalCache(*place), PredictionCache(*place)
+    cache: TensorCache = proposals if noise is None else predictions
 
     def kept() -> str:
         what, count = "the predictions so far", cache.count
@@ -238,7 +238,7 @@ def _certify(
     with out.if_interrupted(kept):
         table = None
         if noise is None:
-            certificate = compute(trained, settings, dual_values)
+            certificate = compute(trained, settings, proposals)
             table = files.sample_table(certificate).encode()
             certificate.about["digests"]["table"] = hashlib.sha256(table).hexdigest()
             content = files.as_json(certificate)
@@ -320,12 +320,11 @@ def _refuse_above(limit: float, what: str, bounds: Mapping[float, float | None])
     messages.print(f"--fail-above {limit:g} holds: the {what} is at most {at_most(highest)}.")
 
 
-def compute(trained: LoadedRun, settings: CertifySettings, cache: DualValueCache | None) -> Certificate:
-    """Return the certificate, with a progress bar; finished values of γ are kept in the cache."""
+def compute(trained: LoadedRun, settings: CertifySettings, cache: ProposalCache | None) -> Certificate:
+    """Return the certificate, with a progress bar; the points proposed at each γ are kept in the cache."""
     from certus.runs.certification import certify_run
     from certus.runs.factory import has_own_file
 
-    resumed = cache is not None and cache.count > 0
     with progress_bar(None, f"certifying {trained.run.path}", messages) as progress:
         try:
             return certify_run(trained, settings, cache=cache, progress=progress)
@@ -333,12 +332,6 @@ def compute(trained: LoadedRun, settings: CertifySettings, cache: DualValueCache
             model = f" --model {trained.settings.model}" if has_own_file(trained.settings) else ""
             hint = f"certus certify {trained.run.path}{model} --smoothing SIGMA"
             raise errors.UnreadableModelError(f"{error} From the command line: {hint}.") from None
-        except errors.ContradictionError as reason:
-            if cache is None or not resumed:
-                raise
-            cache.clear()
-            messages.print(f"{reason} All kept results are computed again.")
-            return certify_run(trained, settings, progress=progress)
 
 
 def compute_smoothed(

@@ -10,7 +10,7 @@ from certus.cli import options as cli
 from certus.cli.output import console, messages, print_json, require_picture, table_of
 from certus.display.text import number
 from certus.errors import CertusError, require_count
-from certus.evidence import Evidence
+from certus.kernel.evidence import Evidence
 
 if TYPE_CHECKING:
     from certus.bounds import SmoothnessBound

@@ -175,6 +175,8 @@ class Cost(ABC):
         By default all of its constants are claims. The costs of certus override it for their exact class,
         since a subclass may have another norm.
         """
+        from certus.costs.claims import cost_assumptions  # which is about costs
+
         floor = self.norm.euclidean_floor
         if not 0 < floor < math.inf:
             raise UnsupportedError(
@@ -187,7 +189,7 @@ class Cost(ABC):
         return kernel_costs.Claimed(
             shape=shape,
             free=free,
-            assumptions=(type(self).__name__,),
+            assumptions=cost_assumptions(self),
             growth=self.growth,
             strong_convexity=self.strong_convexity,
             floor=down(floor, lost),

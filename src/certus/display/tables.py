@@ -13,7 +13,7 @@ from certus.certificates.batching import repeat_words
 from certus.certificates.certificate import Certificate
 from certus.certificates.files import PREDICTED_LABELS_STATEMENT
 from certus.display.text import Part, PlainTable, make_table, number
-from certus.evidence import Evidence
+from certus.kernel.evidence import Evidence
 from certus.runs.sensitivity import FeatureSensitivity
 from certus.smoothing.certificate import SmoothedCertificate
 from certus.training._fit import Fit
@@ -52,7 +52,7 @@ def certificate_parts(certificate: Certificate) -> list[Part]:
             f"draws and that nothing was trained or tuned on them. The loss is clipped at "
             f"{population.clip:.4g} and bounded by {population.inequality}"
             f"{'; the error rate by DKW or betting' if both else ''}. Rows were taken in the order of seed "
-            f"{population.seed}.{repeat_words(population.repeats, certificate.samples)}"
+            f"{population.upper.seed}.{repeat_words(population.repeats, certificate.samples)}"
         )
     if limit is not None and any("vacuous" in cell for table in tables for row in table.body for cell in row):
         sentences.append(
@@ -113,7 +113,7 @@ def _accuracy_words(certificate: Certificate) -> str:
         share = "Unchanged: the share of the samples that keep their prediction"
     words = (
         f"{share} wherever each of them moves by at most epsilon, in {norm}. "
-        f"At least: {Evidence.resting_on(certificate.assumptions)}; at most: for all others, a point within "
+        f"At least: {_evidence_words(certificate)}; at most: for all others, a point within "
         "epsilon was found that is classified otherwise. Epsilon limits every single sample; the distance of "
         "the rows above is a root mean square over all samples, so that some may move farther."
     )
@@ -142,16 +142,22 @@ def error_name(labels: str) -> str:
     return "error rate" if labels == "given" else "share of changed predictions"
 
 
+def _evidence_words(certificate: Certificate) -> str:
+    """The evidence of the upper sides."""
+    evidence = certificate.statement.evidence
+    return "stated in the file, not re-checked" if evidence is Evidence.STATED else str(evidence)
+
+
 def _bracket_words(certificate: Certificate) -> str:
-    evidence = str(certificate.evidence)
     sides = (
-        f"At least: attained by a distribution that was found; at most: {evidence}. {evidence.capitalize()} "
-        "by: the rules that bound the loss, each with the share of the samples for which it is best."
+        f"At least: attained by a distribution that was found; at most: {_evidence_words(certificate)}. "
+        f"{certificate.evidence.capitalize()} by: the rules that bound the loss, each with the share of the "
+        "samples for which it is best."
     )
     if certificate.no_proof is not None:
         sides = "At least: attained by points that attacks found, as the model computes them."
         if certificate.proven_error_cost is not None:
-            sides += f" At most: {Evidence.resting_on(certificate.assumptions)}."
+            sides += f" At most: {_evidence_words(certificate)}."
     return (
         f"{_about_words(certificate)} A row bounds the worst case over all ways to move the samples by a "
         f"mean transport cost of at most rho. {sides}"

@@ -13,7 +13,7 @@ from certus._tensor import all_finite, per_sample
 from certus.costs import Cost, Support
 from certus.costs.claims import cost_assumptions, domain_assumptions
 from certus.domains import Domain
-from certus.evidence import Evidence
+from certus.kernel.evidence import Evidence
 from certus.losses import AnyLoss, loss_and_slope
 
 

@@ -10,12 +10,32 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from certus.kernel.passes import Refused
 from certus.kernel.rounding import FEW, SOME, mean_up, slack, up
 
 _MOST = 0.9  # largest fraction of the wealth in one bet
+
+
+def random_order(count: int, seed: int) -> Tensor:
+    """The numbers 0 … n − 1 in the random order of a seed, by the counter-based generator Philox. (n,) int64.
+
+    >>> random_order(8, seed=0).tolist()
+    [0, 2, 1, 5, 4, 3, 6, 7]
+    """
+    keys = np.random.Philox(key=np.array([seed, 0], dtype=np.uint64)).random_raw(count)
+    return torch.from_numpy(np.asarray(keys, dtype=np.uint64).argsort(kind="stable"))
+
+
+def mean_at_most(inequality: str, values: Tensor, ceiling: float, failure: float, claim: float) -> float:
+    """At least E ψ by "betting", for a claim, or by "bernstein" or "hoeffding", which need none."""
+    if inequality == "betting":
+        return betting(values, ceiling, failure, claim)
+    if inequality not in ("bernstein", "hoeffding"):
+        raise Refused(f"there is no inequality {inequality}")
+    return (hoeffding if inequality == "hoeffding" else empirical_bernstein)(values, ceiling, failure)
 
 
 def hoeffding(values: Tensor, ceiling: float, failure: float) -> float:

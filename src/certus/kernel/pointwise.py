@@ -292,7 +292,8 @@ _SMOOTH = (
     ),
     Scalar(
         *("log_cosh", lambda z: z.abs() + torch.log1p(torch.exp(-2 * z.abs())) - math.log(2), torch.tanh),
-        *(lambda z: 4 * _bump(2 * z), (), (0.0,), (-1.0, 1.0)),
+        lambda z: 4 * _bump(2 * z),
+        *((), (0.0,), (-1.0, 1.0)),
         joint=Joint.ARC,
     ),
     Scalar(

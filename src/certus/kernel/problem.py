@@ -20,7 +20,8 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from certus.kernel.costs import Cost, Domain, Quadratic
+from certus.kernel.costs import Claimed, Cost, Domain, Quadratic
+from certus.kernel.evidence import Evidence
 from certus.kernel.graph import Graph, Node
 from certus.kernel.losses import Hinge, Loss, Rounding, Softmax, SquaredError, margins_above
 from certus.kernel.operators import Affine, Convolution, Dense, Diagonal, Product, Reshape
@@ -167,6 +168,19 @@ class Problem:
     def classes(self) -> int | None:
         """Number of labels; None for a squared error."""
         return self.width if self.loss.labelled else None
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """Names of everything that bounds of this problem rest on without proof."""
+        names = [name for node in self.graph.nodes for name in node.assumptions]
+        if isinstance(self.cost, Claimed):
+            names += self.cost.assumptions or ("the cost",)
+        return tuple(dict.fromkeys(names + ["the bounds given as `smoothness`"] * (self.claimed is not None)))
+
+    @property
+    def evidence(self) -> Evidence:
+        """That of its bounds."""
+        return Evidence.ASSUMED if self.assumptions else Evidence.PROVEN
 
     @property
     def unit_cost(self) -> float:

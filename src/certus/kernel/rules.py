@@ -7,6 +7,9 @@ everything outside: φ_γ is at most the larger of both. On the whole space noth
 
 *Rounding.* With ∇f known up to e in the dual norm, ⟨d, δ⟩ ≤ e²/2tμ + tμ‖δ‖²/2 for ‖d‖_* ≤ e: a share t of the
 modulus covers the error.
+
+*Labels.* Where losses count by a weight w of the label, sup_x wℓ − γc = w·φ_{γ/w}(x₀), which falls with γ.
+Where a label may change at a price, φ_γ = max(φ_γ(x, y), max_{y'} φ_γ(x, y') − γ·price).
 """
 
 from __future__ import annotations
@@ -19,11 +22,12 @@ from enum import IntEnum
 import torch
 from torch import Tensor
 
+from certus.kernel.evidence import Result, mark
 from certus.kernel.losses import Rounding
 from certus.kernel.passes import Refused
 from certus.kernel.problem import Problem, rounding_at
 from certus.kernel.radial import Neighborhoods
-from certus.kernel.rounding import MANY, SOME, down, up
+from certus.kernel.rounding import FEW, MANY, SOME, down, up
 
 _SHARE = 1e-6  # t
 
@@ -46,7 +50,7 @@ class Rule(IntEnum):
 
 @dataclass(frozen=True, eq=False)
 class Proposal:
-    """f = ℓ − γc at one point of each sample, in float64.
+    """f = ℓ − γc at one point of each sample of a problem, in float64.
 
     Attributes:
         point: (batch, *shape); slope: (batch, *shape) ∇ℓ there.
@@ -54,6 +58,7 @@ class Proposal:
         safe: (batch,) bool: all of it is finite.
     """
 
+    problem: Problem
     gamma: float
     point: Tensor
     loss: Tensor
@@ -71,7 +76,8 @@ class Proposal:
         point, loss = leaf.detach(), losses.detach()
         cost, rounding = problem.cost.value(point, problem.inputs), rounding_at(problem.graph, point)
         safe = torch.isfinite(loss - gamma * cost) & torch.isfinite(slope.flatten(1).sum(1))
-        return Proposal(gamma, point, loss, cost, slope, rounding, safe & torch.isfinite(rounding.values))
+        safe &= torch.isfinite(rounding.values)
+        return Proposal(problem, gamma, point, loss, cost, slope, rounding, safe)
 
 
 def bounds_by_rule(
@@ -83,8 +89,8 @@ def bounds_by_rule(
         roots: (batch,) proposals for the Lipschitz rule (``Score.bound``).
     """
     profile, gamma = around.profile, proposal.gamma
-    if not 0 < gamma < math.inf:
-        raise Refused(f"gamma must be positive and finite; got {gamma}")
+    if not 0 < gamma < math.inf or proposal.problem is not around.problem:
+        raise Refused(f"gamma must be positive and finite, and the problem the same; got gamma = {gamma}")
     rings = profile.rings(gamma)
     bounds = {Rule.LIPSCHITZ: profile.lipschitz(gamma, roots), Rule.RADIAL: profile.bound(rings)}
     bounds |= _gap_rules(around, proposal, rings)
@@ -125,9 +131,133 @@ def _gap_rules(around: Neighborhoods, proposal: Proposal, rings: Tensor) -> dict
     return bounds
 
 
-def over_labels(own: Tensor, others: Sequence[Tensor], gamma: float, price: float) -> Tensor:
-    """(batch,) φ̄_γ where a label may change at a price: max(φ̄(x, y), max_{y'} φ̄(x, y') − γ·price)."""
-    return torch.stack([own, *(other - down(gamma * price, SOME) for other in others)]).amax(0)
+@dataclass(frozen=True, eq=False)
+class DualBounds(Result):
+    """Upper bounds φ̄_γ of n samples at one γ: of sup min(wℓ, B) − γc, w a weight of the label.
+
+    Attributes:
+        bound: (n,); rule: (n,) the ``Rule`` that proves each.
+        clip: B; None for ∞.
+        problem: what they are about, for one label of each sample; None once all are counted.
+    """
+
+    gamma: float
+    bound: Tensor
+    rule: Tensor
+    clip: float | None = None
+    assumptions: tuple[str, ...] = ()
+    problem: Problem | None = None
+
+    @staticmethod
+    def unknown(
+        gamma: float, count: int, clip: float | None = None, assumptions: tuple[str, ...] = ()
+    ) -> DualBounds:
+        """∞ for each of n samples, to be filled batch by batch."""
+        endless = torch.full((count,), math.inf, dtype=torch.float64)
+        return mark(DualBounds(gamma, endless, torch.zeros(count, dtype=torch.int64), clip, assumptions))
+
+    def __getitem__(self, index: slice) -> DualBounds:
+        """Those of some of the samples, which share memory with these."""
+        part = DualBounds(self.gamma, self.bound[index], self.rule[index], self.clip, self.assumptions)
+        return mark(part) if self.marked else part
+
+    def fill(self, index: slice | Tensor, part: DualBounds) -> None:
+        """Set the bounds of some samples."""
+        movable = part.problem is not None and part.problem.cost.label_price < math.inf
+        same = (part.gamma, part.clip) == (self.gamma, self.clip)
+        if not (part.marked and same and set(part.assumptions) <= set(self.assumptions)) or movable:
+            raise Refused("these bounds are about another problem, or leave out labels")
+        self.bound[index], self.rule[index] = part.bound, part.rule
+
+
+def gamma_within(gamma: float, weight: float) -> float:
+    """At most γ/w: a smaller γ has a larger bound."""
+    return gamma if weight == 1 else down(gamma / weight, FEW)
+
+
+def clip_within(clip: float | None, weight: float) -> float | None:
+    """At least B/w."""
+    return clip if clip is None or weight == 1 else up(clip / weight, FEW)
+
+
+def dual_bounds(
+    around: Neighborhoods,
+    gamma: float,
+    proposal: Proposal,
+    roots: Tensor | None = None,
+    weight: float = 1.0,
+    clip: float | None = None,
+) -> DualBounds:
+    """The smallest bound of all rules.
+
+    Args:
+        around: with ``clip_within(clip, weight)``; proposal: at ``gamma_within(gamma, weight)``.
+        roots: (n,) proposals for the Lipschitz rule. weight: w of the label of all these samples.
+    """
+    within = gamma_within(gamma, weight), clip_within(clip, weight)
+    if not 0 < weight < math.inf or (proposal.gamma, around.profile.clip) != within:
+        raise Refused(f"gamma and clip must be divided by the weight {weight}")
+    rules = bounds_by_rule(around, proposal, roots)
+    bound, rule = torch.stack([rules[rule] for rule in Rule]).min(0)
+    bound = bound if weight == 1 else up(weight * bound, FEW)
+    bound = bound if clip is None else bound.clamp_max(clip)
+    return mark(DualBounds(gamma, bound, rule, clip, around.problem.assumptions, around.problem))
+
+
+def over_labels(own: DualBounds, others: Sequence[DualBounds]) -> DualBounds:
+    """φ̄_γ where a label may change at the price of the cost; ``others`` are under every other label."""
+    parts, problem = (own, *others), own.problem
+    about = [part.problem for part in parts if part.marked and part.problem is not None]
+    same = [(part.gamma, part.clip) == (own.gamma, own.clip) for part in parts]
+    if problem is None or len(about) < len(parts) or not all(same):
+        raise Refused("the bounds must be about the same samples, under other labels")
+    labels = torch.stack([each.targets for each in about]).sort(0).values
+    every = torch.arange(problem.classes or 0).unsqueeze(1).expand(-1, labels.shape[1])
+    if not (torch.equal(labels, every) and all(torch.equal(each.inputs, problem.inputs) for each in about)):
+        raise Refused("the bounds must be about every label of the same samples")
+    price = down(own.gamma * problem.cost.label_price, SOME)
+    bound, rule = own.bound, own.rule
+    for part in others:
+        moved = part.bound - price
+        bound, rule = torch.maximum(bound, moved), torch.where(moved > bound, part.rule, rule)
+    return mark(DualBounds(own.gamma, bound, rule, own.clip, own.assumptions))
+
+
+@dataclass(frozen=True, eq=False)
+class SampleBounds(Result):
+    """Bounds at n samples themselves.
+
+    Attributes:
+        loss: (n,) at least wℓ there; error_cost: (n,) no error costs less; None without classes.
+        unit_cost: g, with c ≥ g‖x − x₀‖².
+    """
+
+    loss: Tensor
+    error_cost: Tensor | None
+    unit_cost: float
+    assumptions: tuple[str, ...] = ()
+
+    @staticmethod
+    def at(around: Neighborhoods, weight: float = 1.0) -> SampleBounds:
+        """From the bounds around the samples; the cost of an error is g·r², or the price of a label."""
+        problem, loss = around.problem, around.values.loss
+        if not 0 < weight < math.inf:
+            raise Refused(f"the weight of a label must be positive; got {weight}")
+        loss = loss if weight == 1 else up(weight * loss, FEW)
+        costs = None if around.radius is None else error_costs(problem, around.radius)
+        return mark(SampleBounds(loss, costs, problem.unit_cost, problem.assumptions))
+
+    @staticmethod
+    def joined(parts: Sequence[SampleBounds], order: slice | Tensor = slice(None)) -> SampleBounds:
+        """Those of several batches of one problem, in another order."""
+        first = parts[0]
+        if not all(part.marked and part.unit_cost == first.unit_cost for part in parts):
+            raise Refused("the bounds must be about one problem")
+        costs = [part.error_cost for part in parts if part.error_cost is not None]
+        joined = torch.cat(costs)[order] if len(costs) == len(parts) else None
+        names = tuple(dict.fromkeys(name for part in parts for name in part.assumptions))
+        loss = torch.cat([part.loss for part in parts])[order]
+        return mark(SampleBounds(loss, joined, first.unit_cost, names))
 
 
 def error_costs(problem: Problem, radius: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ import torch
 import certus
 from certus._progress import ProgressFunction
 from certus.certificates import Certificate, certify
-from certus.certificates.cache import DualValueCache
+from certus.certificates.cache import ProposalCache
 from certus.certificates.confidence import INEQUALITIES
 from certus.certificates.engine import Progress
 from certus.costs import LabelCost
@@ -131,7 +131,7 @@ def certify_run(
     trained: LoadedRun,
     settings: CertifySettings,
     *,
-    cache: DualValueCache | None = None,
+    cache: ProposalCache | None = None,
     progress: Progress | None = None,
 ) -> Certificate:
     """Certify a run with the cost of its training, and in its domain unless ``unbounded``. The loss is

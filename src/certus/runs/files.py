@@ -24,8 +24,8 @@ from certus.costs import LabelCost, Mahalanobis, Masked, SquaredL2, SquaredLp, S
 from certus.datasets import SplitDataset
 from certus.domains import Ball, Box, Unbounded
 from certus.errors import UnsupportedError
-from certus.evidence import Evidence
 from certus.inner import BarzilaiBorwein, PaperAscent, ProximalAscent
+from certus.kernel.evidence import Evidence
 from certus.losses import CrossEntropy, Logistic, MissProbability, ModelLoss, SmoothMargin, SquaredError
 from certus.storage.files import (
     CorruptFileError,

@@ -21,7 +21,6 @@ from certus.costs import Masked
 from certus.data import YEAR, Samples, Subset
 from certus.datasets import SplitDataset
 from certus.errors import LARGEST, LEAST, require, require_number
-from certus.evidence import Evidence
 from certus.runs.factory import Feature, default_cost
 from certus.runs.loaded_run import LoadedRun, named_split
 
@@ -105,7 +104,7 @@ def move_feature(
     if feature.category:
         problem = Problem.of(trained.loss.model, rows, criterion, cost, trained.domain)
         bracket = bracket_category_changes(problem, feature.columns, rho * len(rows), rho)
-        return FeatureSensitivity(feature, bracket, str(Evidence.resting_on(problem.assumptions)))
+        return FeatureSensitivity(feature, bracket, str(problem.kernel.evidence))
     certificate = certify(
         trained.loss.model,
         rows,

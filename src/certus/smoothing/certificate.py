@@ -28,7 +28,7 @@ from certus.errors import (
     require_number,
     require_seed,
 )
-from certus.evidence import Evidence
+from certus.kernel.evidence import Evidence
 from certus.kernel.knapsack import dual_bound
 from certus.kernel.rounding import SOME
 from certus.storage.files import CorruptFileError, NonNegative, Positive, RunError, convert, read_json

@@ -18,8 +18,8 @@ from torch.nn import functional
 
 from certus.costs import SquaredL2
 from certus.errors import UnsupportedError, require, require_count
-from certus.evidence import Evidence
 from certus.inner.methods import Method
+from certus.kernel.evidence import Evidence
 from certus.kernel.rounding import FEW, up
 from certus.losses import Criterion, MissProbability, ModelLoss
 from certus.smoothing.sampling import Noise
