@@ -298,7 +298,7 @@ def _fits(thing: Any) -> bool:
     if isinstance(thing, Transposed):  # whose rounding counts neither
         fits = fits and thing.original.bias is None and thing.original.folds == 0
     if isinstance(thing, Pointwise):
-        fits = fits and max(map(abs, thing.extremes[:2])) <= _MOST
+        fits = fits and all(abs(slope) <= _MOST for slope in thing.extremes[:2])  # NaN is not
     return fits
 
 
