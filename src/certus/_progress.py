@@ -43,11 +43,8 @@ def counting_bar(console: Console, title: str, total: float) -> Iterator[Callabl
 def progress_bar(
     progress: bool | ProgressFunction | None, title: str, console: Console | None = None
 ) -> Iterator[ProgressFunction | None]:
-    """Yield the function to call with the share that is done: of a bar, or the caller's own.
-
-    Args:
-        progress: False for none; True and None for a bar; a function is called instead.
-    """
+    """Yield the function to call with the share of the work that is done: that of a bar, or the caller's own.
+    ``progress`` is False for none, True or None for a bar, or a function."""
     if callable(progress) or progress is False:
         yield progress or None
         return

@@ -393,12 +393,8 @@ class Subset:
 
     @staticmethod
     def of(data: Samples, source: str, count: int | None, *, seed: int, stratify: bool) -> Subset:
-        """Choose ``count`` samples at random; all if there are no more, or if ``count`` is None.
-
-        Args:
-            stratify: by label, where there are labels. Say False for what comes with a confidence: of
-                independent rows a plain random subset is independent again, a stratified one is not.
-        """
+        """Choose ``count`` samples at random; all if there are no more, or if it is None. Do not stratify by
+        label for a confidence: of independent rows only a plain random subset is independent again."""
         total = len(data)
         require_seed(seed)
         require_count("samples", 1 if count is None else count)
@@ -487,11 +483,8 @@ def named_rows(model: Any, rows: np.ndarray[Any, Any]) -> Any:
 
 
 def in_fitted_order(model: Any, rows: Any) -> Any:
-    """Return rows that the model accepts, with the columns of a frame in the fitted order.
-
-    The model's own ``predict`` is called, so that its rule for names applies, and its warnings are issued.
-    Raises ``ArgumentError`` with the model's reason.
-    """
+    """Return rows with the columns of a frame in the fitted order; raise ``ArgumentError`` with the reason of
+    the model's own ``predict`` if it refuses them."""
     try:
         model.predict(copy.deepcopy(rows))  # which a scaler with copy=False would overwrite
     except (ValueError, TypeError) as reason:

@@ -91,12 +91,8 @@ def require(condition: bool, name: str, rule: str, value: object) -> None:
 def contradiction(
     what: str, grounds: tuple[str, ...] = (), assumptions: tuple[str, ...] = ()
 ) -> ContradictionError:
-    """The error for an attained value that exceeds its bound.
-
-    Args:
-        what: both numbers, and where they occur.
-        grounds: rules by which the bound was derived; assumptions: names of its assumptions.
-    """
+    """The error for an attained value that exceeds its bound: both numbers and their place, the rules by
+    which the bound was derived, and its assumptions."""
     evidence = Evidence.resting_on(assumptions)
     rests = f" The bound rests on {', '.join(grounds)}." if grounds else ""
     assumed = f" It assumes {'; '.join(assumptions)}." if assumptions else " Nothing was assumed."

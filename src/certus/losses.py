@@ -240,11 +240,8 @@ class Huber:
 
 @dataclass(frozen=True, eq=False)
 class WeightedCrossEntropy:
-    """w_y times the cross-entropy; with label smoothing ε, −Σ_k t_k w_k log p_k, t = (1 − ε)e_y + ε/K.
-
-    Attributes:
-        weights: (classes,) w.
-    """
+    """w_y times the cross-entropy, w the (classes,) weights; with label smoothing ε, −Σ_k t_k w_k log p_k, t
+    = (1 − ε)e_y + ε/K."""
 
     weights: Tensor
     label_smoothing: float = 0.0
@@ -456,11 +453,8 @@ def evaluate_loss(loss: AnyLoss, inputs: Tensor, targets: Tensor | None) -> Tens
 def loss_and_slope(
     loss: AnyLoss, inputs: Tensor, targets: Tensor | None, *, keep_graph: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """ℓ and ∇_x ℓ at each sample: one forward pass, and one backward pass to the inputs only.
-
-    The losses are summed, never averaged, so that each gradient is independent of the batch size.
-    ``keep_graph`` makes the slope differentiable in ``inputs``.
-    """
+    """ℓ and ∇_x ℓ at each sample: one forward pass, and one backward pass of the summed losses to the inputs
+    only. ``keep_graph`` makes the slope differentiable in ``inputs``."""
     with torch.enable_grad():
         values = evaluate_loss(loss, inputs, targets)
         slope = None

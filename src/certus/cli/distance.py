@@ -227,13 +227,8 @@ _MOST = 10  # features that are printed
 
 @dataclass(frozen=True)
 class MovedFeature:
-    """Distance of a single feature between two samples.
-
-    Attributes:
-        cost: W_c of its inputs alone, including those for gaps and seasons; proven for the samples.
-        moved: root mean square in standard deviations; of a category, the share of changed rows.
-        before, after: means in the source's units; None for a category.
-    """
+    """Distance of a single feature between two samples: W_c of its inputs alone, proven for the samples; its
+    root mean square move in standard deviations, or the share of changed rows; and both means."""
 
     feature: str
     cost: float

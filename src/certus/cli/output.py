@@ -59,10 +59,8 @@ class _Pipe(io.FileIO):
 
 
 def prepare_streams() -> None:
-    """Let stdout and stderr spell out characters that their encoding lacks, and outlive their readers.
-
-    Click and rich turn a closed pipe into exit code 1, which would say that a check failed.
-    """
+    """Let stdout and stderr spell out characters that their encoding lacks, and outlive their readers: click
+    and rich turn a closed pipe into exit code 1, which would say that a check failed."""
     codecs.register_error("certus", _spell_out)
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
@@ -187,9 +185,6 @@ _LATEX = {
 
 def plain_cell(text: str) -> str:
     """Text for a CSV file, behind a single quote where a spreadsheet program would compute it.
-
-    To read it back, remove one quote from a cell that begins with quotes and one of ``= + - @``, a tab or a
-    carriage return. Numbers stay as they are.
 
     >>> [plain_cell(text) for text in ("=1+1", "'=1", "-5", "a=1")]
     ["'=1+1", "''=1", '-5', 'a=1']

@@ -173,14 +173,8 @@ def cache_file(name: str, cache: Path | None = None) -> Path:
 def workspace(
     cache: Path, report: Callable[[str], None] = lambda line: None, *, locking: bool = True
 ) -> Iterator[Path]:
-    """Yield a temporary folder on the disk of the cache, under the lock of the cache.
-
-    Temporary folders of killed processes are removed first. This is safe: the system releases the lock with
-    its process, so that any folder present under the lock is stale.
-
-    Args:
-        locking: False where the file system has no locks; then nothing is removed.
-    """
+    """Yield a temporary folder on the disk of the cache, under the lock of the cache. Other temporary folders
+    found under the lock are of killed processes and are removed; without ``locking`` they stay."""
     waiting = f"waiting for another fetch into {cache}"
     try:
         cache.mkdir(parents=True, exist_ok=True)
@@ -205,13 +199,8 @@ def store(name: str, arrays: Mapping[str, Array], checks: Mapping[str, str], cac
 
 
 def read(name: str, known: str, cache: Path | None = None, *, fetch: str | None = None) -> tuple[Arrays, str]:
-    """Read the arrays of a data set and their digest from the cache.
-
-    Args:
-        known: the sha256 of the source. The digest in the file proves nothing: it could have been changed
-            together with the arrays.
-        fetch: the command that fetches it; `certus data get` with its name by default.
-    """
+    """Read the arrays of a data set and their digest from the cache. ``known`` is the sha256 of the source
+    (that in the file could have been changed with the arrays), ``fetch`` the command that fetches it."""
     path = cache_file(name, cache)
     again = f"run `{fetch or f'certus data get {name}'}`"
     if not path.exists():

@@ -59,11 +59,8 @@ def train_and_test(
     calibration: int = 12,
     class_names: tuple[str, ...] | None = None,
 ) -> SplitDataset:
-    """Make a data set of the four arrays of ``FILES``: images (n, …) and labels (n,), all uint8.
-
-    Args:
-        calibration: 1/calibration of the training images calibrate; by default 5,000 of MNIST's 60,000.
-    """
+    """Make a data set of the four uint8 arrays of ``FILES``; 1/calibration of the training images calibrate,
+    by default 5,000 of MNIST's 60,000."""
     images = np.concatenate([arrays["train_images"], arrays["test_images"]])
     labels = np.concatenate([arrays["train_labels"], arrays["test_labels"]]).astype(np.int64)
     count, test_count = len(arrays["train_labels"]), len(arrays["test_labels"])

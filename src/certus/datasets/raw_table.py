@@ -130,10 +130,8 @@ _DATE = re.compile(r"(\d{1,2})([./])(\d{1,2})\2(\d{4})")
 
 
 def plain_number(cell: str) -> float | None:
-    """Parse a number in common notation, which may be infinite; None for other text.
-
-    1_000, which Python accepts, is not a number.
-    """
+    """Parse a number in common notation, which may be infinite; None for other text, such as Python's
+    1_000."""
     try:
         return None if "_" in cell else float(cell)
     except ValueError:

@@ -417,12 +417,8 @@ def table(
     standardize: bool = True,
     later: Mapping[str, Tensor] | None = None,
 ) -> SplitDataset:
-    """Make a data set of (n, features) float32 inputs, with the columns in the order given.
-
-    Args:
-        standardize: False leaves numeric columns and the targets of a regression as they are.
-        later: name → row numbers of later samples; like all others they are scaled by the training rows.
-    """
+    """Make a data set of (n, features) float32 inputs. All rows, also those of ``later`` samples, are scaled
+    by the training rows; without ``standardize``, numbers and targets stay as they are."""
     train = rows["train"].numpy()
     scaling: list[tuple[float, float]] = []
     for column in columns:

@@ -53,9 +53,7 @@ FAILED = "hollow: found less than a weaker attack did, so this one failed"
 
 def failed_attacks(strengths: Sequence[float], values: Sequence[float], towards: int = 1) -> list[int]:
     """Return the indices of failed attacks: each found less than a weaker one, whose moves it may make too.
-
-    Args:
-        towards: 1 if larger strengths are stronger, −1 if smaller ones are, 0 for curves of no attack.
+    Strengths grow towards 1 or −1; 0 is for curves of no attack.
 
     >>> failed_attacks([0.0, 0.1, 0.2, 0.3], [0.1, 0.5, 0.3, 0.5])
     [2]
@@ -221,11 +219,8 @@ def bracket_lines(certificate: Certificate, curve: Sequence[Bracket], quantity: 
 
 
 def accuracy_lines(certificate: Certificate, farthest: float) -> list[Line]:
-    """Return the share that no move of length ε misleads: certified, and left by attacks.
-
-    All shares fall with ε, in steps at the radii that were certified and found. The lines have points on both
-    sides of them. Between two points the value at the farther one is proven, that at the nearer one attained.
-    """
+    """Return the share that no move of length ε misleads: certified, and left by attacks. All shares fall in
+    steps, with points on both sides: between two the farther one's is proven, the nearer one's attained."""
     radii = {*certificate.epsilons, *(farthest * step / _GRID for step in range(_GRID + 1))}
     for costs in (certificate.proven_error_cost, certificate.attained_error_cost):
         if costs is not None:
@@ -310,10 +305,8 @@ def bracket_figure(certificate: Certificate, title: str = "") -> Figure:
 def smoothed_panels(
     certificate: SmoothedCertificate, distances: Sequence[float]
 ) -> list[tuple[Quantity, str, list[Line]]]:
-    """Return the quantities that have a panel, each with the label of its axis and its lines against √ρ.
-
-    The ideal vote is drawn beside the vote, if there is one; it cannot be measured and has no lower side.
-    """
+    """Return the quantities that have a panel, each with the label of its axis and its lines against √ρ. The
+    ideal vote, which has no lower side, is drawn beside the vote if there is one."""
     labels = {
         "error": "error rate of one noisy prediction",
         "vote": f"error rate of a vote of {certificate.votes}",
@@ -404,12 +397,8 @@ _MAX_FEATURES = 20
 
 
 def sensitivity_figure(moves: Sequence[Any], clean: Mapping[str, float], share: float) -> Figure:
-    """Draw a bar for each feature that moves alone by a share of its spread, from attained to proven.
-
-    Args:
-        moves: the most fragile first; 20 are drawn.
-        clean: loss and accuracy of the unmoved data.
-    """
+    """Draw a bar for each of the 20 most fragile features, from attained to proven, where it moves alone by a
+    share of its spread; ``clean`` are loss and accuracy of the unmoved data."""
     moves = list(moves[:_MAX_FEATURES])[::-1]
     labelled, count = moves[0].bracket.error_high is not None, len(moves)
     quantity = "error" if labelled else "loss"

@@ -91,11 +91,8 @@ Part = PlainTable | str
 
 
 def make_table(*columns: str, words: Collection[str] = ()) -> PlainTable:
-    """Return an empty table with these columns: the first is left-aligned, numbers are right-aligned.
-
-    Args:
-        words: columns that hold words, not numbers; they are left-aligned.
-    """
+    """Return an empty table with these columns: numbers are right-aligned, the first column and those of
+    words left-aligned."""
     table = PlainTable(box=None, pad_edge=False, header_style="bold")
     for index, column in enumerate(columns):
         side: Literal["left", "right"] = "left" if index == 0 or column in words else "right"

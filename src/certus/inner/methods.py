@@ -112,10 +112,7 @@ _MEANT = {
 
 
 def as_method(method: MethodLike | None, name: str = "method") -> Method:
-    """Return a method, one made of a function, or ERM for None.
-
-    Args:
-        name: of the caller's argument, for errors.
+    """Return a method, one made of a function, or ERM for None; errors are about the argument ``name``.
 
     >>> as_method(None)
     ERM()

@@ -147,11 +147,8 @@ def set_physics(env: Any, system: CartPole) -> None:
 
 
 def check_spaces(observations: Any, actions: Any, columns: tuple[int, ...] | None, axes: int) -> int:
-    """Return the number of actions.
-
-    Raises ``ArgumentError`` unless observations are continuous, actions are discrete, and ``columns`` (None:
-    all of an observation) are ``axes`` coordinates.
-    """
+    """Return the number of actions; raise ``ArgumentError`` unless they are discrete, observations are
+    continuous, and ``columns`` (None: all of an observation) are ``axes`` coordinates."""
     spaces = _gymnasium().spaces
     continuous = isinstance(observations, spaces.Box) and np.issubdtype(observations.dtype, np.floating)
     if not continuous or len(observations.shape) != 1:

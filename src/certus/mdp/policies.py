@@ -145,12 +145,8 @@ class Policy(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class TabularPolicy:
-    """argmax_a Q(cell(s), a).
-
-    Attributes:
-        table: (cells, actions) Q.
-        columns: which entries of an observation the covering covers; None, all of them.
-    """
+    """argmax_a Q(cell(s), a) in a (cells, actions) table; the covering is of some ``columns`` of an
+    observation, or of all."""
 
     table: NDArray[np.float64]
     covering: Covering
@@ -230,10 +226,8 @@ def run_trials(
     seed: int = 0,
     step_limit: int = STEP_LIMIT,
 ) -> Trials:
-    """Run episodes on the simulated cart-pole, all side by side.
-
-    Equal seeds give equal first states, so that policies can be compared in pairs.
-    """
+    """Run episodes on the simulated cart-pole, all side by side. Equal seeds give equal first states, so that
+    policies can be compared in pairs."""
     require_count("trials", trials)
     require_count("step_limit", step_limit)
     state = np.random.default_rng(seed).uniform(-START, START, (4, trials))

@@ -64,11 +64,8 @@ def own_place(error: BaseException) -> str | None:
 
 
 class OwnCode(MetaPathFinder):
-    """A user's file, read once, and finder of the modules beside it.
-
-    Args:
-        known: the only sha256 by file name that may be executed; None accepts any.
-    """
+    """A user's file, read once, and finder of the modules beside it; only code of a ``known`` sha256 is
+    executed, by file name, or any if that is None."""
 
     def __init__(self, spec: str, known: Mapping[str, str] | None = None) -> None:
         file, _, self._factory = spec.rpartition(":")

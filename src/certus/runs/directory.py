@@ -321,10 +321,8 @@ CERTIFICATE = Owner("a certificate", frozenset({*CERTIFICATES, *_BESIDE, LOCK}))
 
 
 def owner_of(folder: Path) -> Owner | None:
-    """Return the owner of a folder, None if certus did not write it.
-
-    A killed writer may have left the file by which its folder is recognised in a pending transaction.
-    """
+    """Return the owner of a folder, None if certus did not write it. A killed writer may have left the file
+    that identifies the folder in a pending transaction."""
     for place in (folder, pending_transaction(folder)):
         if (place / SETTINGS).exists():
             return RUN

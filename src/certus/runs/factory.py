@@ -79,12 +79,8 @@ def named_feature(data: SplitDataset, name: str, option: str = "feature") -> Fea
 
 
 def priced_cost(data: SplitDataset, prices: Mapping[str, float]) -> Cost:
-    """Squared L2, weighted if features are of different types, with prices for some of them.
-
-    Args:
-        prices: of a move by one standard deviation, of another category, or of a gap; ∞ freezes. Others
-            cost 1. They hold for all inputs of a column: a date has the price of its day and of its season.
-    """
+    """Squared L2, weighted if features are of different types, with prices for some of them: of a move by one
+    standard deviation, of another category, or of a gap. They hold for all inputs of a column; ∞ freezes."""
     width = math.prod(data.train.inputs.shape[1:])
     weights = torch.ones(width) if data.weights is None else data.weights.clone()
     free = torch.ones(width, dtype=torch.bool)
@@ -140,10 +136,8 @@ def has_own_file(settings: Settings) -> bool:
 
 
 def own_model(run: RunDirectory, given: Sequence[str]) -> str | None:
-    """Choose the run's own of several ``FILE.py:FACTORY``; the first if none matches, for the error message.
-
-    None for a run that needs none.
-    """
+    """Choose the run's own of several ``FILE.py:FACTORY``: the first if none matches, for the error message;
+    None for a run that needs none."""
     settings, checksum = read_settings(run), run.record.model_sha256
     if not has_own_file(settings):
         return None

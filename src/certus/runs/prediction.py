@@ -47,11 +47,7 @@ class Predictions:
 
 
 def read_rows(trained: LoadedRun, spec: str) -> NewRows:
-    """Read a file, or any data set, in the encoding of the run.
-
-    Args:
-        spec: a CSV or Parquet file, or a data set as ``load`` takes it.
-    """
+    """Read a CSV or Parquet file, or a data set as ``load`` takes it, in the encoding of the run."""
     prefix = _SUFFIXES.get(Path(spec).suffix.lower())
     if ":" not in spec and prefix is not None:
         spec = f"{prefix}:{spec}"
@@ -64,11 +60,7 @@ def read_rows(trained: LoadedRun, spec: str) -> NewRows:
 
 
 def predict_rows(trained: LoadedRun, rows: NewRows, reach: float | None) -> Predictions:
-    """Predict every row.
-
-    Args:
-        reach: the distance up to which radii matter: bounds on balls are computed around it; None for none.
-    """
+    """Predict every row; with ``reach``, the largest radius of interest, radii are proven too."""
     model, data = trained.loss.model, trained.data
     with torch.no_grad():
         outputs = torch.cat([model(part) for part in rows.inputs.split(_BATCH)])
@@ -101,10 +93,8 @@ _CLOSE = 1e-6
 
 
 def export_model(model: nn.Module, inputs: Tensor, path: Path) -> float:
-    """Export the network for any batch size, reload it, and compare both on these inputs.
-
-    Returns: the largest difference of an output, relative to 1 + its size; at most 10⁻⁶.
-    """
+    """Export the network for any batch size, reload it, and return the largest difference of an output on
+    these inputs, relative to 1 + its size; at most 10⁻⁶."""
     model = model.eval()
     try:
         program = torch.export.export(model, (inputs[:2],), dynamic_shapes=({0: Dim("batch")},))

@@ -94,11 +94,8 @@ def choose_subset(trained: LoadedRun, split: str, samples: int | None, seed: int
 def move_feature(
     trained: LoadedRun, rows: Samples, feature: Feature, rho: float, attack_steps: int = 5
 ) -> FeatureSensitivity:
-    """Bracket loss and error where only this feature moves.
-
-    Args:
-        rho: mean cost of the moves; of a category, the share of rows that change it.
-    """
+    """Bracket loss and error where only this feature moves: at a mean cost of ``rho``, or for a category in
+    that share of the rows."""
     mask = torch.zeros(rows.inputs.shape[1], dtype=torch.bool)
     mask[list(feature.columns)] = True
     criterion, cost = trained.certified_criterion, Masked(default_cost(trained.data), mask)

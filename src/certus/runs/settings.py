@@ -98,14 +98,8 @@ def option_field(
     flags: tuple[str, ...] = (),
     choices: tuple[str, ...] = (),
 ) -> T:
-    """Return a field of a dataclass that is an option of a command.
-
-    Args:
-        panel: the heading of ``--help`` that lists it.
-        shown: the default in words, where it depends on the data or on other options.
-        flags: the names of the option, where they are not that of the field.
-        choices: its possible values.
-    """
+    """Return a field of a dataclass that is an option of a command, under a panel of ``--help``; its default
+    is ``shown`` in words where it depends on other options, and its flags are given where not its name."""
     about = {"panel": panel, "help": help, "shown": shown, "flags": flags, "choices": choices}
     return field(default=default, metadata=about)
 

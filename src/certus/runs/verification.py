@@ -67,10 +67,8 @@ class Statement:
 
     @staticmethod
     def read(file: Path) -> Statement:
-        """Read a certificate; raise ``CorruptFileError`` or ``ContradictionError`` if it cannot be true.
-
-        A certification that ends meanwhile exchanges both files: they are read again if the first changed.
-        """
+        """Read a certificate; raise ``CorruptFileError`` or ``ContradictionError`` if it cannot be true. If a
+        certification exchanges both files meanwhile, they are read again."""
         before, content, noise = _bytes(file), read_json(file), None
         smoothed = isinstance(content, dict) and content.get("kind") == "smoothing"
         certificate = SmoothedCertificate.load(file) if smoothed else read_certificate(file)
@@ -151,14 +149,8 @@ def _bytes(file: Path) -> bytes | None:
 
 
 def certified_folder(file: Path, run: Path, weights: str) -> Path:
-    """Find the run that a certificate is about: beside the certificate, or at the recorded path.
-
-    A certificate in RUN/certificate belongs to RUN; one that was copied together with its run finds it next
-    to its own folder. The recorded path comes last: a relative one depends on the current folder.
-
-    Args:
-        run: the recorded path; weights: the recorded sha256, which decides among several runs.
-    """
+    """Find the run that a certificate is about, by the sha256 of its weights: around the certificate, in
+    RUN/certificate or copied beside its run, or last at the recorded path, which may be relative."""
     around = file.absolute().parent
     places = [around.parent, around / run.name, around.parent / run.name, run]
     runs = [place for place in places if (place / SETTINGS).exists()]

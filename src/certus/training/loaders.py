@@ -117,10 +117,8 @@ class StreamLoader(_LoaderFields):
             yield self._share(batch)
 
     def _seeded(self, number: int) -> Iterator[tuple[int, Samples]]:
-        """Yield the batches of an epoch.
-
-        A loader draws its order with the first of them, which is read with the seed that all processes share.
-        """
+        """Yield the batches of an epoch. The first, with which a loader draws its order, is read with the
+        seed that all processes share."""
         torch.manual_seed(mix(self.seed, number))
         for step, batch in enumerate(self.samples.batches()):
             if step == 0:
@@ -147,11 +145,8 @@ def make_loader(
     processes: int = 1,
     device: torch.device | None = None,
 ) -> BatchLoader:
-    """Return a loader of samples in the model's precision.
-
-    Args:
-        batch_size: samples of one step, over all processes; 128 when None. A ``DataLoader`` has its own.
-    """
+    """Return a loader of samples in the model's precision; ``batch_size`` is over all processes, 128 when
+    None, and a ``DataLoader`` has its own."""
     seed = as_count("seed", seed, least=0)
     require(seed < 2**32, "seed", "lie between 0 and 2³² − 1", seed)
     batch_size = None if batch_size is None else as_count("batch_size", batch_size)

@@ -108,12 +108,8 @@ def right_or_wrong(outputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
 
 @dataclass(frozen=True, eq=False)
 class ClassificationReport:
-    """Confusion matrix of a classifier, with recall by class.
-
-    Attributes:
-        confusion: (classes, classes) counts: true labels in rows, predicted ones in columns.
-        names: of the classes.
-    """
+    """Counts (classes, classes) of true labels in rows and predicted ones in columns, with the names of the
+    classes."""
 
     confusion: Tensor
     names: tuple[str, ...]

@@ -113,12 +113,8 @@ def nearest_distances(reports: Sequence[RunReport]) -> dict[str, list[float]]:
 def measure_run(
     trained: LoadedRun, unit: float, samples: int, seed: int, advance: Callable[[int], None] | None = None
 ) -> RunReport:
-    """Read the certificates of a run, and measure everything else.
-
-    Args:
-        unit: ε = 1 of the attacks; the same for all runs that are compared.
-        advance: called with the number of samples of each finished step; ``evaluations`` is their sum.
-    """
+    """Read the certificates of a run, and measure everything else; ``unit`` is ε = 1 of the attacks, and
+    ``advance`` is called with the number of samples of each finished step."""
     progress = advance or (lambda count: None)
     data, folder, loss = trained.data, trained.run.path, trained.loss
     chosen = Subset.of(data.test, f"{data.name}@test", samples, seed=seed, stratify=False)
@@ -230,10 +226,8 @@ def _transport(trained: LoadedRun, data: Samples) -> Transported | None:
 
 
 def moved_rows(report: RunReport) -> tuple[PlainTable, list[tuple[str, float]]] | None:
-    """Return some rows of a table as they move, and mean absolute moves of features; None for other data.
-
-    Rows have the target, the predictions, and the features that moved most. The largest means come first.
-    """
+    """Return the rows of a table that move most, with targets, predictions and moved features, and the mean
+    absolute moves of features, largest first; None for other data."""
     worst, data = report.worst_case, report.trained.data
     if worst is None or not data.feature_names or worst.before.dim() != 2:
         return None
@@ -445,9 +439,7 @@ def _bracket_words(bracket: Bracket, certificate: Certificate, trained: LoadedRu
 
 def move_example(rho: float, trained: LoadedRun) -> str:
     """Give an example of a move that costs ρ in every sample, in the data's units; empty if there is none.
-
-    Along a direction d of unit cost c(d) a move by √(ρ/c(d)) costs ρ: costs of runs are squares of norms.
-    """
+    Costs of runs are squares of norms: along a direction d of unit cost c(d), √(ρ/c(d)) costs ρ."""
     data, shape = trained.data, trained.data.train.inputs.shape[1:]
     size = math.prod(shape)
 
