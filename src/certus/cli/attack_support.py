@@ -23,7 +23,7 @@ from certus.costs.masked import masked_to
 from certus.data import Samples, Subset
 from certus.display.canvas import save_figure
 from certus.display.figures import Curve, Panel, sweep_figure
-from certus.display.text import number
+from certus.display.text import make_table, number
 from certus.domains import Domain, Unbounded
 from certus.errors import ArgumentError, require, require_count
 from certus.evidence import Evidence
@@ -312,7 +312,7 @@ def _distinguishing(
 
 
 def _print_columns(columns: dict[str, list[str]]) -> None:
-    console.print(out.table_of(list(columns), zip(*columns.values(), strict=True)))
+    console.print(make_table(*columns, rows=zip(*columns.values(), strict=True)))
 
 
 def _draw(results: dict[str, list[tuple[Trial, Evaluation]]], path: Path, title: str, units: str) -> None:

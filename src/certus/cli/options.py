@@ -251,12 +251,13 @@ class TypedRun:
 
     def open(self) -> RunDirectory:
         """Open the directory; raise ``ArgumentError`` for a ``--model`` that it does not need."""
+        from certus.models.own_code import is_own_file
         from certus.runs.directory import RunDirectory
-        from certus.runs.factory import has_own_file, read_settings
+        from certus.runs.factory import read_settings
 
         opened = RunDirectory.open(self.path, data=self.data)
         settings = read_settings(opened)
-        if not has_own_file(settings):
+        if not is_own_file(settings.model):
             network = f"{self.path} ({settings.model})"
             refuse_unused({"model": f"for a network that certus builds itself: {network}"})
         return opened

@@ -10,7 +10,7 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from contextvars import ContextVar
 from pathlib import Path
@@ -18,7 +18,7 @@ from types import SimpleNamespace
 from typing import IO, Any, TextIO
 
 from certus._format import escape_controls
-from certus.display.text import PlainConsole, PlainTable, make_table
+from certus.display.text import PlainConsole
 from certus.errors import ArgumentError, require
 from certus.storage.write import WriteError, resolve_target
 
@@ -114,16 +114,6 @@ console = _ResultConsole()
 
 messages = PlainConsole(stderr=True)
 """For progress and remarks."""
-
-
-def table_of(
-    columns: Sequence[str], rows: Iterable[Sequence[str]], words: Collection[str] = ()
-) -> PlainTable:
-    """Return a table with these columns; ``words`` are those that hold no numbers."""
-    table = make_table(*columns, words=words)
-    for row in rows:
-        table.add_row(*row)
-    return table
 
 
 def print_json(content: object) -> None:

@@ -313,9 +313,14 @@ def fit_parts(fit: Fit) -> list[Part]:
         level = {"gamma": fit.robustness.gamma, "rho_hat": fit.robustness.rho_hat}
         parts.append(reached_words(level | {"evidence": "estimated", "status": fit.robustness.status.value}))
     if fit.proof is not None:
-        parts.append(
-            f"Certified training ({fit.proof.evidence}): at the final weights the curvature of the loss is "
-            f"at most {at_most(fit.proof.curvature, 5)} at every input, so that the inner problem is concave "
-            f"for every gamma above {at_most(fit.proof.gamma, 5)}."
-        )
+        parts.append(proof_words(fit.proof.as_json() | {"gamma": fit.proof.gamma}))
     return parts
+
+
+def proof_words(proof: Mapping[str, Any]) -> str:
+    """State the bound of certified training."""
+    return (
+        f"Certified training ({proof['evidence']}): at the final weights the curvature of the loss is at "
+        f"most {at_most(proof['curvature'], 5)} at every input, so that the inner problem is concave for every "
+        f"gamma above {at_most(proof['gamma'], 5)}."
+    )

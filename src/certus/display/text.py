@@ -90,13 +90,15 @@ Part = PlainTable | str
 """A result is shown as a list of parts: tables, and sentences of one line each."""
 
 
-def make_table(*columns: str, words: Collection[str] = ()) -> PlainTable:
-    """Return an empty table with these columns: numbers are right-aligned, the first column and those of
+def make_table(*columns: str, rows: Iterable[Iterable[str]] = (), words: Collection[str] = ()) -> PlainTable:
+    """Return a table with these columns and rows: numbers are right-aligned, the first column and those of
     words left-aligned."""
     table = PlainTable(box=None, pad_edge=False, header_style="bold")
     for index, column in enumerate(columns):
         side: Literal["left", "right"] = "left" if index == 0 or column in words else "right"
         table.add_column(_one_line(column), justify=side, overflow="fold", no_wrap=index == 0)
+    for row in rows:
+        table.add_row(*row)
     return table
 
 

@@ -351,19 +351,13 @@ def require_unowned_file(option: str, file: Path) -> None:
         raise ArgumentError(f"{rule}; got {file}, which belongs to {owner.words}.")
 
 
-def certified_run(file: Path) -> tuple[str, str] | None:
-    """Return the run that a certificate is about, and the checksum of its weights; None if unknown."""
+def certified_origin(file: Path) -> tuple[str, str, bool] | None:
+    """Return the run that a certificate is about, the checksum of its weights, and whether labels are the
+    network's own; None if unknown."""
     try:
         about = read_json(file)["about"]
-        return str(about["run"]), str(about["digests"]["weights"])
-    except (RunError, KeyError, TypeError):
-        return None
-
-
-def certified_labels(file: Path) -> str | None:
-    """Return whether a certificate is about "given" or "predicted" labels; None if unknown."""
-    try:
-        return "predicted" if read_json(file)["about"]["settings"]["own_labels"] is True else "given"
+        own = about["settings"]["own_labels"] is True
+        return str(about["run"]), str(about["digests"]["weights"]), own
     except (RunError, KeyError, TypeError):
         return None
 

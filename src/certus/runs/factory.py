@@ -111,7 +111,7 @@ def load_model(run: RunDirectory, *, model: str | None = None) -> nn.Module:
 
 def rebuild_model(run: RunDirectory, settings: Settings, data: SplitDataset, given: str | None) -> nn.Module:
     """Build the network of a run. A user's own file is executed only if it is named again."""
-    if not has_own_file(settings):
+    if not is_own_file(settings.model):
         rule = f"be left out: the run's own, {settings.model}, is no file"
         require(given in (None, settings.model), "model", rule, given)
         return build_model(settings.model, data, settings.seed)
@@ -130,16 +130,11 @@ def rebuild_model(run: RunDirectory, settings: Settings, data: SplitDataset, giv
     return build_from(given, data, settings.seed, known=known).network
 
 
-def has_own_file(settings: Settings) -> bool:
-    """Whether the network is built by the user's code, ``FILE.py:FACTORY``."""
-    return is_own_file(settings.model)
-
-
 def own_model(run: RunDirectory, given: Sequence[str]) -> str | None:
     """Choose the run's own of several ``FILE.py:FACTORY``: the first if none matches, for the error message;
     None for a run that needs none."""
     settings, checksum = read_settings(run), run.record.model_sha256
-    if not has_own_file(settings):
+    if not is_own_file(settings.model):
         return None
     factory = _factory(settings.model)
     fitting = (text for text in given if _factory(text) == factory and file_digest(text) == checksum)

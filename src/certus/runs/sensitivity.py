@@ -18,12 +18,12 @@ from certus.certificates.category_changes import bracket_category_changes
 from certus.certificates.certificate import Bracket
 from certus.certificates.problem import Problem
 from certus.costs import Masked
-from certus.data import YEAR, Samples, Subset
+from certus.data import YEAR, Samples
 from certus.datasets import SplitDataset
 from certus.errors import LARGEST, LEAST, require, require_number
 from certus.evidence import Evidence
 from certus.runs.factory import Feature, default_cost
-from certus.runs.loaded_run import LoadedRun, named_split
+from certus.runs.loaded_run import LoadedRun
 
 
 @dataclass(frozen=True)
@@ -83,12 +83,6 @@ def spread_cost(data: SplitDataset, split: Samples, feature: Feature, share: flo
         return (share * feature.scale) ** 2 * float(variance[0]) * _unit_cost(data, feature)
     weights = torch.ones(len(columns)) if data.weights is None else data.weights[columns]
     return share**2 * float((weights.double() * variance).sum())
-
-
-def choose_subset(trained: LoadedRun, split: str, samples: int | None, seed: int) -> Subset:
-    """Choose the rows on which features are moved."""
-    data = named_split(trained.data, split)
-    return Subset.of(data, f"{trained.data.name}@{split}", samples, seed=seed, stratify=True)
 
 
 def move_feature(

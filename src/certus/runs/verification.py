@@ -19,10 +19,11 @@ from certus.certificates.cache import differences, table_differences
 from certus.certificates.certificate import Certificate
 from certus.certificates.files import as_json, read_certificate, sample_table
 from certus.errors import ArgumentError, require_confidence
-from certus.runs.certification import CertifySettings, SmoothingSettings, fingerprint
+from certus.runs.certification import SmoothingSettings, fingerprint
 from certus.runs.directory import SETTINGS, RunDirectory
 from certus.runs.files import WEIGHTS
 from certus.runs.loaded_run import LoadedRun
+from certus.runs.settings import CertifySettings
 from certus.smoothing.certificate import SmoothedCertificate
 from certus.storage.files import CorruptFileError, RunError, Sha256, convert, read_json, read_regular
 from certus.storage.write import without_checksum

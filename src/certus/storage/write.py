@@ -23,7 +23,7 @@ import stat
 import sys
 import warnings
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -242,13 +242,6 @@ def finish_transaction(folder: Path, last: str, *, locking: bool = True) -> None
 def pending_transaction(folder: Path) -> Path:
     """Folder of a pending transaction; it does not exist if there is none."""
     return folder / _COMPLETE
-
-
-def remove_files(folder: Path, names: Iterable[str]) -> None:
-    """Remove files of an earlier result."""
-    for name in names:
-        with contextlib.suppress(OSError):
-            (folder / name).unlink()
 
 
 def _put_in_place(folder: Path, last: str) -> None:

@@ -32,12 +32,12 @@ from certus.display.text import PlainTable, make_table
 from certus.errors import UnsupportedError
 from certus.inner.concavity import ConcaveShare, concave_share
 from certus.losses import inferred_criterion, loss_and_slope, predicted
-from certus.runs.certification import CertifySettings
+from certus.models.own_code import is_own_file
 from certus.runs.directory import CERTIFICATE_FOLDER, OWN_LABELS_FOLDER
-from certus.runs.factory import Feature, features_of, has_own_file
+from certus.runs.factory import Feature, features_of
 from certus.runs.loaded_run import LoadedRun
 from certus.runs.sensitivity import FeatureSensitivity, move_feature, spread_cost
-from certus.runs.settings import FLAGS, Settings
+from certus.runs.settings import FLAGS, CertifySettings, Settings
 from certus.smoothing.certificate import SmoothedCertificate
 from certus.storage.files import RunError, convert
 from certus.storage.tensors import digest
@@ -137,7 +137,7 @@ def measure_run(
 
     path, noisy = (folder / CERTIFICATE_FOLDER / name for name in ("certificate.json", "smoothing.json"))
     if not path.exists() and not noisy.exists():
-        own = f" --model {trained.settings.model}" if has_own_file(trained.settings) else ""
+        own = f" --model {trained.settings.model}" if is_own_file(trained.settings.model) else ""
         remarks.append(f"No certificate yet: certus certify {folder}{own} --rho 0.01 makes one.")
     certificate = load(path, read_certificate, "The certificate")
     stable = folder / OWN_LABELS_FOLDER / "certificate.json"
