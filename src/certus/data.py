@@ -38,18 +38,12 @@ _FIRST_DAY, _LAST_DAY = -719162.0, 2932896.0  # 0001-01-01 and 9999-12-31, from 
 
 @dataclass(frozen=True)
 class EncodedColumn:
-    """Inputs that encode one column of a table.
-
-    Attributes:
-        kind: "number", "date" or "category".
-        inputs: the place of a number; of a date those of day, cosine and sine; of a category one per value.
-        mark: the places of "known" and "missing" of a number or date that has gaps; else empty.
-    """
+    """Inputs that encode one column of a table."""
 
     name: str
-    kind: str
-    inputs: tuple[int, ...]
-    mark: tuple[int, ...] = ()
+    kind: str  # "number", "date" or "category"
+    inputs: tuple[int, ...]  # of a number one, of a date day, cosine and sine, of a category one per value
+    mark: tuple[int, ...] = ()  # "known" and "missing", of a number or date that has gaps
 
 
 def season(days: Tensor) -> tuple[Tensor, Tensor]:
@@ -374,22 +368,14 @@ def random_order(count: int, seed: int) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class Subset:
-    """A random subset of samples, with a description for statements about them.
-
-    Attributes:
-        data: the samples; rows: (m,) int64, their row numbers in the split, increasing.
-        source: what the split is called, such as "digits@test".
-        total: how many samples the split has.
-        seed: what chose them; None if they are all.
-        stratified: whether every label has its share of them, up to one sample.
-    """
+    """A random subset of samples, with a description for statements about them."""
 
     data: Samples
-    rows: Tensor
-    source: str
-    total: int
-    seed: int | None
-    stratified: bool
+    rows: Tensor  # (m,) int64 row numbers in the split, increasing
+    source: str  # the name of the split, such as "digits@test"
+    total: int  # number of samples of the split
+    seed: int | None  # None if all samples are chosen
+    stratified: bool  # whether every label has its share of them, up to one sample
 
     @staticmethod
     def of(data: Samples, source: str, count: int | None, *, seed: int, stratify: bool) -> Subset:

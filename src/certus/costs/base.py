@@ -263,18 +263,12 @@ def separable_response(gradient: Tensor, point: Tensor, scale: Tensor, domain: D
 
 @dataclass(frozen=True, eq=False)
 class AttackBall:
-    """Balls that contain {z : c(z, z₀) ≤ ρ}: ‖scale·(z − z₀)‖_p ≤ √(2ρ/s)/floor, s the cost's growth.
+    """Balls that contain {z : c(z, z₀) ≤ ρ}: ‖scale·(z − z₀)‖_p ≤ √(2ρ/s)/floor, s the cost's growth."""
 
-    Attributes:
-        p: 1, 2 or ∞.
-        scale: a positive factor for each coordinate, which broadcasts to a point; None for 1.
-        own: whether c = ‖z − z₀‖_p² for every move, so that the balls are the cost's own.
-    """
-
-    p: float
-    scale: Tensor | None = None
+    p: float  # 1, 2 or ∞
+    scale: Tensor | None = None  # a positive factor for each coordinate, or 1
     floor: float = 1.0
-    own: bool = False
+    own: bool = False  # whether c = ‖z − z₀‖_p² for every move, so that the balls are the cost's own
 
 
 @dataclass(frozen=True)

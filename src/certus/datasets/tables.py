@@ -82,23 +82,15 @@ class Column:
 
 @dataclass(frozen=True)
 class ColumnRecipe:
-    """Encoding of one column of a table.
-
-    Attributes:
-        kind: one of ``READERS``, "category" or "dropped".
-        missing, distinct: gaps and different values in the table that it was learnt from.
-        categories: of a category, in order.
-        median: of the training rows of a number; a gap gets it.
-        reason: why it is dropped.
-    """
+    """Encoding of one column of a table."""
 
     name: str
-    kind: str
-    missing: int
-    distinct: int
-    categories: tuple[str, ...] = ()
-    median: float = 0.0
-    reason: str = ""
+    kind: str  # one of ``READERS``, "category" or "dropped"
+    missing: int  # gaps in the table that it was learnt from
+    distinct: int  # different values there
+    categories: tuple[str, ...] = ()  # of a category, in order
+    median: float = 0.0  # of the training rows of a number; a gap gets it
+    reason: str = ""  # why it is dropped
 
     @property
     def becomes(self) -> str:

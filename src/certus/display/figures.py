@@ -69,23 +69,16 @@ def failed_attacks(strengths: Sequence[float], values: Sequence[float], towards:
 
 @dataclass(frozen=True)
 class Panel:
-    """Curves on one pair of axes.
-
-    Attributes:
-        strength, quantity: labels of the axes; ``logarithmic`` is about the first.
-        marked: the budget of training, for a vertical line.
-        ticks: of the axis of strengths; chosen by matplotlib if empty.
-        towards: the direction of stronger attacks, for ``failed_attacks``.
-    """
+    """Curves on one pair of axes."""
 
     title: str
-    strength: str
-    quantity: str
+    strength: str  # label of the first axis
+    quantity: str  # label of the second axis
     curves: Mapping[str, Curve]
-    marked: float | None = None
-    logarithmic: bool = False
-    ticks: Sequence[float] = ()
-    towards: int = 0
+    marked: float | None = None  # the budget of training, for a vertical line
+    logarithmic: bool = False  # the first axis
+    ticks: Sequence[float] = ()  # of the first axis; chosen by matplotlib if empty
+    towards: int = 0  # the direction of stronger attacks, for ``failed_attacks``
 
 
 def numbered_styles(names: Iterable[str]) -> dict[str, Style]:

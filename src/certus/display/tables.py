@@ -321,6 +321,6 @@ def proof_words(proof: Mapping[str, Any]) -> str:
     """State the bound of certified training."""
     return (
         f"Certified training ({proof['evidence']}): at the final weights the curvature of the loss is at "
-        f"most {at_most(proof['curvature'], 5)} at every input, so that the inner problem is concave for every "
-        f"gamma above {at_most(proof['gamma'], 5)}."
+        f"most {at_most(proof['curvature'], 5)} at every input, so that the inner problem is concave for "
+        f"every gamma above {at_most(proof['gamma'], 5)}."
     )

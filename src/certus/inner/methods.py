@@ -22,17 +22,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Perturbation:
-    """Batch that a method has moved.
+    """Batch that a method has moved."""
 
-    Attributes:
-        inputs: (batch, …) moved, and detached.
-        targets: those that belong to them; they move only under a label cost.
-        measured: per-sample quantities by name, (batch,) each.
-    """
-
-    inputs: Tensor
-    targets: Tensor | None
-    measured: dict[str, Tensor]
+    inputs: Tensor  # (batch, …) moved, and detached
+    targets: Tensor | None  # those that belong to them; they move only under a label cost
+    measured: dict[str, Tensor]  # (batch,) quantities by name
 
 
 class Method(ABC):

@@ -25,18 +25,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class NetworkShape:
-    """Shape of a Q-network.
-
-    Args:
-        scales: a typical size of each coordinate; states are divided by them.
-        hidden: width of both hidden layers.
-        discount: λ; outputs are multiplied by 1/(1 − λ), the sum of discounted ones.
-    """
+    """Shape of a Q-network."""
 
     actions: int
-    scales: tuple[float, ...]
-    hidden: int = 64
-    discount: float = 0.99
+    scales: tuple[float, ...]  # a typical size of each coordinate; states are divided by them
+    hidden: int = 64  # width of both hidden layers
+    discount: float = 0.99  # λ; outputs are multiplied by 1/(1 − λ), the sum of discounted ones
 
     def __post_init__(self) -> None:
         require_count("actions", self.actions)
@@ -193,17 +187,11 @@ def load_policy(path: str | Path) -> TabularPolicy | DeepPolicy:
 
 @dataclass(frozen=True)
 class Trials:
-    """Results of cart-pole episodes.
+    """Results of cart-pole episodes, (trials,) each."""
 
-    Attributes:
-        lengths: (trials,) steps until the pole or the cart was beyond its limit, at most the step limit.
-        fell: (trials,) whether the pole was.
-        ran_off: (trials,) whether the cart was, with the pole still up.
-    """
-
-    lengths: NDArray[np.int64]
-    fell: NDArray[np.bool_]
-    ran_off: NDArray[np.bool_]
+    lengths: NDArray[np.int64]  # steps until the pole or the cart was beyond its limit, or the step limit
+    fell: NDArray[np.bool_]  # whether the pole was
+    ran_off: NDArray[np.bool_]  # whether the cart was, with the pole still up
 
 
 def episode_lengths(

@@ -32,15 +32,10 @@ _INSTALLED = tuple(Path(sysconfig.get_path(name)).resolve() for name in ("stdlib
 
 @dataclass(frozen=True)
 class Sources:
-    """Source files that were executed to build a network.
+    """Source files that were executed to build a network."""
 
-    Attributes:
-        files: sha256 of the file and of the modules beside it, by their path from its folder.
-        uncovered: modules from its folder that are not Python source, such as ``fast.so``: not hashed.
-    """
-
-    files: Mapping[str, str]
-    uncovered: tuple[str, ...] = ()
+    files: Mapping[str, str]  # sha256 of the file and of modules beside it, by their path from its folder
+    uncovered: tuple[str, ...] = ()  # modules beside it that are not Python source: not hashed
 
 
 def is_own_file(spec: str) -> bool:

@@ -36,20 +36,13 @@ from certus.training.certified import CertifiedTraining
 
 @dataclass(frozen=True)
 class Feature:
-    """A column of a table and its inputs.
-
-    Attributes:
-        columns: a number has one, a date three (day and season), a category one for each value.
-        category: whether it is one.
-        scale: how many of the source's units a move by 1 is; 1 for a category.
-        mark: the inputs that say whether its value is missing; empty if none is.
-    """
+    """A column of a table and its inputs."""
 
     name: str
-    columns: tuple[int, ...]
+    columns: tuple[int, ...]  # a number has one, a date three (day and season), a category one for each value
     category: bool
-    scale: float
-    mark: tuple[int, ...] = ()
+    scale: float  # how many of the source's units a move by 1 is; 1 for a category
+    mark: tuple[int, ...] = ()  # the inputs that say whether its value is missing; empty if none is
 
 
 def features_of(data: SplitDataset, option: str = "run") -> list[Feature]:

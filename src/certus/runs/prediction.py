@@ -29,21 +29,13 @@ _SUFFIXES = {".csv": "csv", ".tsv": "csv", ".txt": "csv", ".parquet": "parquet"}
 
 @dataclass(frozen=True, eq=False)
 class Predictions:
-    """Predictions for n rows.
+    """Predictions for n rows; entries that a classification or a regression does not have are None."""
 
-    Attributes:
-        labels: names of the predicted classes; None for a regression.
-        probabilities: (n, classes) the softmax of the outputs; None for a regression.
-        values: (n,) predictions of a regression in the target's units; None for labels.
-        radii: (n,) proven, in the norm of the run's cost; None if they were not asked for.
-        right: share of labels that agree with the target column; None without one, and for a regression.
-    """
-
-    labels: tuple[str, ...] | None
-    probabilities: Tensor | None
-    values: Tensor | None
-    radii: Tensor | None
-    right: float | None
+    labels: tuple[str, ...] | None  # names of the predicted classes
+    probabilities: Tensor | None  # (n, classes) the softmax of the outputs
+    values: Tensor | None  # (n,) predictions of a regression in the target's units
+    radii: Tensor | None  # (n,) proven, in the norm of the run's cost; None if not asked for
+    right: float | None  # share of labels that agree with the target column, if there is one
 
 
 def read_rows(trained: LoadedRun, spec: str) -> NewRows:

@@ -51,20 +51,13 @@ class _Origin(Struct):
 
 @dataclass(frozen=True)
 class Statement:
-    """A certificate as stated in its file.
+    """A certificate as stated in its file."""
 
-    Attributes:
-        content: the JSON, without its digest.
-        run, settings: where the run was, and what was asked.
-        noise: further settings of a certificate by randomised smoothing; None for others.
-        table: the bytes of the table beside it; None if there is none.
-    """
-
-    content: dict[str, Any]
-    run: Path
-    settings: CertifySettings
-    noise: SmoothingSettings | None = None
-    table: bytes | None = None
+    content: dict[str, Any]  # the JSON, without its digest
+    run: Path  # where the run was
+    settings: CertifySettings  # what was asked
+    noise: SmoothingSettings | None = None  # further settings of a certificate by randomised smoothing
+    table: bytes | None = None  # the bytes of the table beside it, if there is one
 
     @staticmethod
     def read(file: Path) -> Statement:

@@ -22,17 +22,12 @@ from certus.errors import ArgumentError, as_count, require
 
 @dataclass(frozen=True, eq=False)
 class _LoaderFields:
-    """Samples of a training loop, batch by batch, on the device and in the precision of the model.
-
-    Attributes:
-        batch_size: samples of one step, over *all* processes.
-        rank, processes: index of this process, and their number; each reads its share of every batch.
-    """
+    """Samples of a training loop, batch by batch, on the device and in the precision of the model."""
 
     samples: Samples | SampleStream
-    batch_size: int
+    batch_size: int  # of one step, over *all* processes
     seed: int
-    rank: int
+    rank: int  # of this process, which reads its share of every batch
     processes: int
     device: torch.device
     dtype: torch.dtype

@@ -66,33 +66,21 @@ class Transported:
 
 @dataclass(frozen=True, eq=False)
 class RunReport:
-    """Contents of a report on one run. Where there are no data, a field is None and its section absent.
-
-    Attributes:
-        chosen: the held-out samples that everything below but the certificates is about.
-        certificate, smoothed: None if the run has none, or it is about other weights.
-        stability: the certificate of the network's own predictions; None likewise.
-        attacks: errors, or losses of a regression, by PGD in the L2 norm at rising ε, with 95% intervals.
-        nearest: (n,) L2 distances to the nearest error found.
-        bound: of a network whose layers all have finite bounds.
-        concave_share: at the run's own γ.
-        sensitivity: features of a table, each moved alone by ``SHARE`` of its spread, the most fragile first.
-        remarks: what could not be shown, and why.
-    """
+    """Contents of a report on one run. Without data, a field is None and its section absent."""
 
     trained: LoadedRun
-    chosen: Subset
+    chosen: Subset  # the held-out samples that everything below but the certificates is about
     seed: int
-    certificate: Certificate | None
-    stability: Certificate | None
-    smoothed: SmoothedCertificate | None
-    attacks: Curve
-    nearest: Tensor | None
-    bound: SmoothnessBound | None
-    concave_share: ConcaveShare | None
+    certificate: Certificate | None  # None if there is none, or it is about other weights
+    stability: Certificate | None  # of the network's own predictions; None likewise
+    smoothed: SmoothedCertificate | None  # None likewise
+    attacks: Curve  # errors, or losses of a regression, by PGD in the L2 norm at rising ε
+    nearest: Tensor | None  # (n,) L2 distances to the nearest error found
+    bound: SmoothnessBound | None  # of a network whose layers all have finite bounds
+    concave_share: ConcaveShare | None  # at the run's own γ
     worst_case: Transported | None
-    sensitivity: list[FeatureSensitivity]
-    remarks: tuple[str, ...] = ()
+    sensitivity: list[FeatureSensitivity]  # of a table, the most fragile feature first
+    remarks: tuple[str, ...] = ()  # what could not be shown, and why
 
     @property
     def name(self) -> str:
