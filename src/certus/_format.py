@@ -49,10 +49,8 @@ _HARMLESS = {"\n", "\t"}
 
 
 def escape_controls(text: str) -> str:
-    """Return the text with control characters, marks of direction and lone surrogates written out.
-
-    A terminal obeys an escape sequence in the name of a class, which can rewrite what was printed, and a mark
-    of writing direction can turn a line around. Half of a surrogate pair cannot be sent at all.
+    """Return the text with control characters, marks of direction and lone surrogates written out: a terminal
+    obeys escape sequences in the name of a class, and cannot show half of a surrogate pair.
 
     >>> escape_controls("dog\\x1b[2J\\u202egod")
     'dog\\\\x1b[2J\\\\u202egod'

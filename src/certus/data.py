@@ -28,7 +28,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, default_collate
 
-from certus.errors import ArgumentError, UnsupportedError, require, require_count, require_seed
+from certus.errors import ArgumentError, optional_import, require, require_count, require_seed
 
 __all__ = ["DataLike", "RowEncoding", "SampleStream", "Samples", "as_samples", "gather_samples"]
 
@@ -460,11 +460,8 @@ def named_rows(model: Any, rows: np.ndarray[Any, Any]) -> Any:
     names = fitted_names(model)
     if names is None or len(names) != rows.shape[1]:
         return rows
-    try:
-        import pandas
-    except ImportError:
-        reason = "was fitted on named columns; rows for it need pandas, which is not installed"
-        raise UnsupportedError(f"{type(model).__name__} {reason}.") from None
+    reason = "was fitted on named columns; rows for it need pandas, which is not installed"
+    pandas = optional_import("pandas", f"{type(model).__name__} {reason}.")
     return pandas.DataFrame(rows, columns=names)
 
 
@@ -478,10 +475,8 @@ def in_fitted_order(model: Any, rows: Any) -> Any:
     names, columns = fitted_names(model), getattr(rows, "columns", None)
     if names is None or columns is None or list(columns) == names:
         return rows
-    missing = [name for name in names if name not in list(columns)]
+    missing = ", ".join([repr(name) for name in names if name not in list(columns)][:5])
     if missing:
-        raise ArgumentError(
-            f"`data` must have every column that {type(model).__name__} was fitted with, unused ones too; "
-            f"missing are {', '.join(map(repr, missing[:5]))}."
-        )
+        rule = f"have every column that {type(model).__name__} was fitted with, unused ones too"
+        raise ArgumentError(f"`data` must {rule}; missing are {missing}.")
     return rows[names]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from importlib import import_module
 from numbers import Integral, Real
 from typing import Any
 
@@ -75,6 +76,14 @@ class FailedCheckError(CertusError):
 
 class VerificationError(FailedCheckError):
     """A certificate differs from its recomputation."""
+
+
+def optional_import(module: str, remedy: str, error: type[CertusError] = UnsupportedError) -> Any:
+    """Return a module that is not always installed; raise an error with the remedy without it."""
+    try:
+        return import_module(module)
+    except ImportError:
+        raise error(remedy) from None
 
 
 def require(condition: bool, name: str, rule: str, value: object) -> None:

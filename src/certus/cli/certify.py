@@ -213,11 +213,8 @@ def _require_same_problem(trained: LoadedRun, folder: Path, *, own_labels: bool)
     run, other = trained.run.path, False
     for name in directory.CERTIFICATES:
         if (folder / name).exists():
-            path, weights, own = directory.certified_origin(folder / name) or (
-                "nothing that can be read",
-                "",
-                None,
-            )
+            unknown = ("nothing that can be read", "", None)
+            path, weights, own = directory.certified_origin(folder / name) or unknown
             same = weights == digest(dict(trained.loss.model.state_dict())) or out.same_place(path, run)
             rule = f"be a folder of its own, or hold a certificate of {run}"
             require(same, "--output", rule, f"{folder}, which has one of {path}")

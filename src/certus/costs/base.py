@@ -250,12 +250,8 @@ def infinite_unless(valid: Tensor, bound: Tensor) -> Tensor:
 
 
 def separable_response(gradient: Tensor, point: Tensor, scale: Tensor, domain: Domain) -> Response:
-    """argmax_{z ∈ Z} ⟨g, z − x⟩ − Σᵢ scaleᵢ (zᵢ − xᵢ)², and the maximum.
-
-    Exact when Z is a product of intervals, or when ``scale`` is the same for all coordinates of a sample.
-    Its fixed points are the stationary points of f over Z for *any* positive scale: it is projected
-    gradient ascent.
-    """
+    """argmax_{z ∈ Z} ⟨g, z − x⟩ − Σᵢ scaleᵢ (zᵢ − xᵢ)², and the maximum: projected gradient ascent. Exact
+    when Z is a product of intervals, or when ``scale`` is the same for all coordinates of a sample."""
     target = domain.project(point + gradient / (2 * scale))
     move = target - point
     return Response(target, (inner(gradient, move) - inner(scale * move, move)).clamp_min(0))

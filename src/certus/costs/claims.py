@@ -332,11 +332,8 @@ def domain_assumptions(domain: Domain) -> tuple[str, ...]:
 
 
 def check_claims(cost: Cost, domain: Domain, inputs: Tensor) -> None:
-    """Raise ``ClaimError`` if points of Z around the (batch, …) inputs refute a user's cost or domain.
-
-    Each is tested once for inputs of one shape and precision; a cost in float64, if it accepts that: the
-    rounding of float32 would hide an error of a percent.
-    """
+    """Raise ``ClaimError`` if points of Z around the (batch, …) inputs refute a user's cost or domain. Each
+    is tested once for inputs of one shape and precision; a cost in float64, if it accepts that."""
     setting = (tuple(inputs.shape[1:]), inputs.dtype)
     if domain_assumptions(domain) and _PASSED.get((id(domain), *setting)) is not domain:
         check_projection(domain, inputs)

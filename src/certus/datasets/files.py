@@ -31,7 +31,7 @@ from certus.datasets.base import (
 )
 from certus.datasets.tables import Column, table
 from certus.domains import Unbounded
-from certus.errors import ArgumentError, require
+from certus.errors import ArgumentError, optional_import, require
 from certus.storage.files import open_regular, read_up_to
 
 MOST_AXES = 8
@@ -287,10 +287,8 @@ def image_folder(path: Path, *, seed: int = 0) -> SplitDataset:
 
 def _read_images(source: str, root: Path, files: list[Path]) -> Bytes:
     """Decode images as (n, 1 or 3, height, width) uint8."""
-    try:
-        from PIL import Image, UnidentifiedImageError
-    except ImportError as missing:
-        raise ArgumentError(f"`{source}` needs the package pillow: pip install pillow.") from missing
+    remedy = f"`{source}` needs the package pillow: pip install pillow."
+    Image = optional_import("PIL.Image", remedy, ArgumentError)
     Image.init()
     formats = [name for name in FORMATS if name in Image.OPEN]
     pictures: list[Bytes] = []
@@ -318,7 +316,7 @@ def _read_images(source: str, root: Path, files: list[Path]) -> Bytes:
                 pictures.append(np.asarray(image.convert("L" if image.mode in GREY else "RGB")))
         except ArgumentError:
             raise
-        except UnidentifiedImageError:
+        except Image.UnidentifiedImageError:
             rule = f"be an image, as its name says, of the formats {', '.join(FORMATS)}"
             content = "another kind of file, or a damaged one"
             raise ArgumentError(f"`{file}` must {rule}; got {content}.") from None

@@ -76,7 +76,9 @@ def bracket_tables(certificate: Certificate) -> list[PlainTable]:
         where = f"{bracket.rho:g}", f"{bracket.distance:.3g}"
         if proof:
             sides = _sides(bracket.loss_low, bracket.loss_high, limit)
-            losses.add_row(*where, *sides, _rule_shares(bracket.rho, bracket.rules))
+            ranked = sorted(bracket.rules.items(), key=lambda item: -item[1])
+            shares = ", ".join(f"{name} {share:.0%}" for name, share in ranked)
+            losses.add_row(*where, *sides, shares if bracket.rho else "the data themselves")
         else:
             losses.add_row(*where, at_least(bracket.loss_low), "no proof")
         low, high = _sides(bracket.error_low, bracket.error_high, 1.0)
@@ -169,14 +171,6 @@ def _about_words(certificate: Certificate | SmoothedCertificate) -> str:
 def units_of(certificate: Certificate | SmoothedCertificate) -> str:
     """Return the units of distances; a certificate that was made in Python has no name for them."""
     return str(certificate.about.get("units") or "the norm of the cost")
-
-
-def _rule_shares(rho: float, rules: Mapping[str, float]) -> str:
-    if rho == 0:
-        return "the data themselves"
-    return ", ".join(
-        f"{name} {share:.0%}" for name, share in sorted(rules.items(), key=lambda item: -item[1])
-    )
 
 
 def _sides(low: float | None, high: float | None, limit: float | None = None) -> tuple[str, str]:

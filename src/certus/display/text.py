@@ -114,12 +114,9 @@ def number(value: object, digits: int = 4) -> str:
 
 
 def as_text(parts: Iterable[Part]) -> str:
-    """Return tables and sentences as a command prints them, without colours.
+    """Return tables and sentences as a command prints them, without colours, as wide as the terminal or 80.
 
-    The text is as wide as the terminal, or 80 columns if there is none.
-
-    >>> table = make_table("name", "size")
-    >>> table.add_row("a", "12")
+    >>> table = make_table("name", "size", rows=[("a", "12")])
     >>> print(as_text([table, "Sizes are in metres."]))
     name  size
     a       12

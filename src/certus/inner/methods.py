@@ -39,11 +39,8 @@ class Method(ABC):
     def perturb(
         self, loss: AnyLoss, inputs: Tensor, targets: Tensor | None = None, weights: Tensor | None = None
     ) -> Perturbation:
-        """Move a batch, with its targets and measured quantities: by default squared L2 distances.
-
-        Args:
-            weights: (batch,) weights of the samples, for a method that takes means; all alike when None.
-        """
+        """Move a batch, with its targets and measured quantities: by default squared L2 distances; (batch,)
+        weights of the samples are for a method that takes means."""
         moved = self(loss, inputs, targets)
         move = moved - inputs
         return Perturbation(moved, targets, {"rho_running": inner(move, move)})

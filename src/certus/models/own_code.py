@@ -113,10 +113,9 @@ class OwnCode(MetaPathFinder):
         """Record the sha256 of code before its execution; raise ``ArgumentError`` unless it is known."""
         name, sha256 = path.relative_to(self._folder).as_posix(), hashlib.sha256(content).hexdigest()
         if self._known is not None and self._known.get(name) != sha256:
-            raise ArgumentError(
-                "`model` must be the file that the run was started with, and import the same modules beside "
-                f"it; got {path}, which has another sha256 or was not imported then."
-            )
+            rule = "be the file that the run was started with, and import the same modules beside it"
+            content = f"{path}, which has another sha256 or was not imported then"
+            raise ArgumentError(f"`model` must {rule}; got {content}.")
         self._files[name] = sha256
 
     def find_spec(

@@ -118,7 +118,7 @@ def save_state(path: Path, state: TrainingState) -> None:
     note = {
         "epoch": state.epoch,
         "step": state.step,
-        "sums": state.sums.state(),
+        "sums": state.sums.totals,
         "seconds": state.seconds,
         "history": [asdict(entry) for entry in state.history],
         "optimizer": _split_tensors(state.optimizer.state_dict(), "optimizer", tensors),

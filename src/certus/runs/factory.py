@@ -148,19 +148,14 @@ def read_settings(run: RunDirectory) -> Settings:
         settings = convert(run.record.settings, Settings)
     except CorruptFileError as reason:
         raise CorruptFileError(f"{run.path} is corrupt: its settings do not fit: {reason}") from None
-    if run.moved is not None:
-        return replace(settings, folder=_moved(settings.data, run.moved))
-    # The stored folder is relative to the run.
-    return replace(settings, folder=settings.folder and os.path.realpath(run.path / settings.folder))
-
-
-def _moved(data: str, place: str) -> str:
-    """Return the place of the user's data after they were moved."""
+    data, place = settings.data, run.moved
+    if place is None:  # the stored folder is relative to the run
+        return replace(settings, folder=settings.folder and os.path.realpath(run.path / settings.folder))
     kind, own, _ = data.partition(":")
     require(own != "", "run_data", f"be left out for {data}, which is no file of yours", place)
     given, colon, path = place.partition(":")
     require(colon != "" and given == kind, "run_data", f"begin with {kind}: as the run's data do", place)
-    return f"{kind}:{os.path.realpath(Path(path).expanduser())}"
+    return replace(settings, folder=f"{kind}:{os.path.realpath(Path(path).expanduser())}")
 
 
 def load_data(settings: Settings) -> SplitDataset:
@@ -244,11 +239,8 @@ def build_method(settings: Settings, cost: Cost, domain: Domain) -> Method:
 
 
 def build_certified_training(settings: Settings, data: SplitDataset) -> CertifiedTraining | None:
-    """Return certified training as the settings ask for it; its γ follows the method's where none is given.
-
-    Θ is about the plain loss. A training loss with a temperature bends more, by the factor ``_stiffness``,
-    and is trained with a γ that is larger by it: then sγ ≥ L̄ holds for both.
-    """
+    """Return certified training as the settings ask for it. Θ is about the plain loss; a training loss with a
+    temperature, which bends more by the factor ``_stiffness``, has a γ that is larger by it."""
     if not settings.certified:
         return None
     if settings.gamma is None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import hashlib
 import json
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -148,12 +149,8 @@ def certified_folder(file: Path, run: Path, weights: str) -> Path:
     around = file.absolute().parent
     places = [around.parent, around / run.name, around.parent / run.name, run]
     runs = [place for place in places if (place / SETTINGS).exists()]
-    certified = (place for place in runs if _weights_of(place) == weights)
-    return next(certified, runs[0] if runs else run)
-
-
-def _weights_of(place: Path) -> object:
-    try:
-        return (RunDirectory(place).result or {}).get(WEIGHTS)
-    except RunError:
-        return None
+    for place in runs:
+        with suppress(RunError):
+            if (RunDirectory(place).result or {}).get(WEIGHTS) == weights:
+                return place
+    return runs[0] if runs else run

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from certus._defaults import PLAIN
 from certus._validation import checked_weights
 from certus.data import DataLike, Samples, SampleStream, as_samples
-from certus.errors import ArgumentError, as_count, require
+from certus.errors import as_count, require
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,11 +39,9 @@ class IndexedLoader(_LoaderFields):
 
     def __post_init__(self) -> None:
         require(self.count >= 1, "data", "hold at least one sample", self.count)
-        if self.smallest_batch < self.processes:
-            raise ArgumentError(
-                f"`batch_size` must give each of the {self.processes} processes a share of every batch; with "
-                f"{self.batch_size} the last of {self.count} samples make a batch of {self.smallest_batch}."
-            )
+        rule = f"give each of the {self.processes} processes a share of every batch"
+        last = f"{self.batch_size}: the last of {self.count} samples make a batch of {self.smallest_batch}"
+        require(self.smallest_batch >= self.processes, "batch_size", rule, last)
 
     @property
     def count(self) -> int:
@@ -150,11 +148,8 @@ def make_loader(
     if isinstance(samples, Samples):
         samples = in_memory(samples, model, place)
     elif not samples.indexed:
-        if not samples.repeatable:
-            raise ArgumentError(
-                "`data` must be readable again, once in every epoch; got a generator, which is read once. "
-                "Give a DataLoader, a Dataset, or a list of batches."
-            )
+        rule = "be readable again, once in every epoch, as a DataLoader, a Dataset or a list of batches"
+        require(samples.repeatable, "data", rule, "a generator, which is read once")
         size = getattr(samples.source, "batch_size", None) or PLAIN.batch_size
         own = batch_size is None or batch_size == size
         require(own, "batch_size", f"be left out for a loader, which has its own, {size}", batch_size)

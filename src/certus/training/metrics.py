@@ -49,9 +49,6 @@ class Sums:
             table = reduced.cpu()
         return {name: float(row[0] / row[1]) for name, row in zip(names, table, strict=True)}
 
-    def state(self) -> dict[str, list[float]]:
-        return {name: list(pair) for name, pair in self.totals.items()}
-
 
 @dataclass(frozen=True)
 class EpochMetrics:

@@ -92,11 +92,9 @@ def make_optimizer(
         require(weight_decay == 0, "weight_decay", "be left out: the optimizer has its own", weight_decay)
         own = {id(weight) for weight in model.parameters() if weight.requires_grad}
         held = {id(weight) for group in given.param_groups for weight in group["params"]}
-        if held != own:
-            raise ArgumentError(
-                "`optimizer` must hold the parameters of the model, all of them and no others; "
-                f"got {len(held & own)} of its {len(own)}, and {len(held - own)} others."
-            )
+        content = f"{len(held & own)} of its {len(own)}, and {len(held - own)} others"
+        rule = "hold the parameters of the model, all of them and no others"
+        require(held == own, "optimizer", rule, content)
         return given
     groups = decay_groups(model, weight_decay)
     if given is None:

@@ -29,7 +29,7 @@ from certus.display.render import templates
 from certus.display.report import contents
 from certus.display.report.contents import RunReport, summary
 from certus.display.tables import error_name
-from certus.errors import UnsupportedError
+from certus.errors import optional_import
 from certus.smoothing.certificate import SmoothedCertificate
 from certus.training.metrics import clean_metrics
 
@@ -169,11 +169,8 @@ def _data_url(image: Tensor) -> str:
 
 def plotly_js() -> str:
     """Return plotly.js from the installed package."""
-    try:
-        from plotly.offline import get_plotlyjs
-    except ImportError:
-        raise UnsupportedError("A report needs plotly: pip install 'certus[report]'.") from None
-    return str(get_plotlyjs()).replace("</script", "<\\/script")
+    plotly = optional_import("plotly.offline", "A report needs plotly: pip install 'certus[report]'.")
+    return str(plotly.get_plotlyjs()).replace("</script", "<\\/script")
 
 
 def security_policy(scripts: Sequence[str], styles: Sequence[str]) -> str:
