@@ -25,20 +25,6 @@ def at_least(value: float, places: int = 4) -> str:
     return _rounded(value, places, ROUND_FLOOR)
 
 
-def at_most_digits(value: float, digits: int = 2) -> str:
-    """Format an upper bound with this many significant digits, rounded up; for bounds that differ in size.
-
-    >>> at_most_digits(0.1113), at_most_digits(0.0009801), at_most_digits(4239.1, 3), at_most_digits(1.34e-10)
-    ('0.12', '0.00099', '4240', '1.4e-10')
-    >>> at_most_digits(84105.8, 3), at_most_digits(1296420.5, 3)
-    ('84200', '1.30e+6')
-    """
-    if value == 0 or not math.isfinite(value):
-        return at_most(value, 0)
-    text = at_most(value, digits - 1 - Decimal(value).adjusted())
-    return text if 1e-4 <= abs(value) < 1e5 else f"{Decimal(text):.{digits - 1}e}"
-
-
 def _rounded(value: float, places: int, way: str) -> str:
     if not math.isfinite(value):
         return str(value)

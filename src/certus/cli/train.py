@@ -141,7 +141,7 @@ def train(
             messages.print(f"Neither --gamma nor --rho given: {suggestion.reason} ({loaded.units}).")
         _show_columns(loaded)
         if training is None:
-            messages.print(preflight.prospects(built.network, shape))
+            messages.print(preflight.certificate_outlook(built.network, shape))
         existed = output is not None and output.exists()
         start = functools.partial(
             start_run, settings=settings, data=loaded, sources=built.sources, locking=not no_lock

@@ -189,8 +189,10 @@ def store(name: str, arrays: Mapping[str, Array], checks: Mapping[str, str], cac
     return finished
 
 
-def read(name: str, known: str, cache: Path | None = None, *, fetch: str | None = None) -> tuple[Arrays, str]:
-    """Read the arrays of a data set and their digest from the cache. ``known`` is the sha256 of the source
+def read(
+    name: str, expected: str, cache: Path | None = None, *, fetch: str | None = None
+) -> tuple[Arrays, str]:
+    """Read the arrays of a data set and their digest from the cache. ``expected`` is the sha256 of the source
     (that in the file could have been changed with the arrays), ``fetch`` the command that fetches it."""
     path = cache_file(name, cache)
     again = f"run `{fetch or f'certus data get {name}'}`"
@@ -207,8 +209,8 @@ def read(name: str, known: str, cache: Path | None = None, *, fetch: str | None 
     if metadata.get("certus") != FORMAT:
         raise ArgumentError(f"`{path}` is not of the format {FORMAT}; {again} to fetch it again.")
     sha256 = digest_arrays(arrays)
-    if sha256 != known:
-        reason = f"its checksum does not match: sha256 {sha256[:12]}… instead of {known[:12]}…"
+    if sha256 != expected:
+        reason = f"its checksum does not match: sha256 {sha256[:12]}… instead of {expected[:12]}…"
         raise ArgumentError(f"`{path}` is damaged ({reason}); {again} to fetch it again.")
     return arrays, sha256
 

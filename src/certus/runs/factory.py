@@ -119,8 +119,8 @@ def rebuild_model(run: RunDirectory, settings: Settings, data: SplitDataset, giv
     name, checksum = Path(given.rpartition(":")[0]).name, run.record.model_sha256
     if checksum is None:
         raise CorruptFileError(f"{run.path} is corrupt: run.json has no checksum of {name}.")
-    known = {name: checksum} | (run.record.model_imports or {})
-    return build_from(given, data, settings.seed, known=known).network
+    expected = {name: checksum} | (run.record.model_imports or {})
+    return build_from(given, data, settings.seed, expected=expected).network
 
 
 def own_model(run: RunDirectory, given: Sequence[str]) -> str | None:

@@ -255,14 +255,14 @@ class Settings:
     @classmethod
     def chosen(cls, **given: Any) -> Settings:
         """Return settings from options, without those that are None. Some defaults follow from others."""
-        known = {name: value for name, value in given.items() if value is not None}
-        method = known.get("method", "wrm")
+        options = {name: value for name, value in given.items() if value is not None}
+        method = options.get("method", "wrm")
         defaults: dict[str, Any] = {}
-        if known.get("certified"):
+        if options.get("certified"):
             defaults |= {"learning_rate": CERTIFIED.learning_rate, "schedule": CERTIFIED.schedule}
         if PAPER_NAMES.get(method, method) in GRADIENT_ATTACKS:
             defaults["norm"] = "inf"
-        return cls(**defaults | known)
+        return cls(**defaults | options)
 
     def __post_init__(self) -> None:
         check_types(self)

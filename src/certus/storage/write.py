@@ -202,18 +202,18 @@ def _holder(path: Path) -> str:
 
 
 @contextlib.contextmanager
-def temporary_folder(target: Path, shown: Path, verb: str) -> Iterator[Path]:
+def temporary_folder(target: Path, named: Path, verb: str) -> Iterator[Path]:
     """Yield a new temporary folder beside ``target``, and remove it after the block; errors say "cannot", the
-    verb and the ``shown`` path."""
+    verb and the ``named`` path."""
     folder = temporary_path(target)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         folder.mkdir()
         yield folder
     except WriteError as reason:
-        raise WriteError(str(reason).replace(str(folder), str(shown))) from None
+        raise WriteError(str(reason).replace(str(folder), str(named))) from None
     except OSError as reason:
-        raise WriteError(f"Cannot {verb} {shown}: {reason.strerror}.") from None
+        raise WriteError(f"Cannot {verb} {named}: {reason.strerror}.") from None
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

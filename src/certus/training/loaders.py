@@ -70,7 +70,7 @@ class IndexedLoader(_LoaderFields):
         """Return at most ``count`` samples, spread over the data where that costs nothing."""
         return self._take(torch.arange(0, self.count, -(-self.count // count)))
 
-    def portions(self) -> Iterator[Samples]:
+    def one_pass(self) -> Iterator[Samples]:
         """Yield this process's share of one pass over all samples."""
         for index in torch.arange(self.rank, self.count, self.processes).split(self.batch_size):
             yield self._take(index)
@@ -105,7 +105,7 @@ class StreamLoader(_LoaderFields):
                 break
         return Samples.concatenate(parts)[:count]
 
-    def portions(self) -> Iterator[Samples]:
+    def one_pass(self) -> Iterator[Samples]:
         for _, batch in self._seeded(0):
             yield self._share(batch)
 
