@@ -81,6 +81,7 @@ class VerificationError(FailedCheckError):
 def optional_import(module: str, remedy: str, error: type[CertusError] = UnsupportedError) -> Any:
     """Return a module that is not always installed; raise an error with the remedy without it."""
     try:
+        import_module(module.partition(".")[0])
         return import_module(module)
     except ImportError:
         raise error(remedy) from None

@@ -114,8 +114,8 @@ class OwnCode(MetaPathFinder):
         name, sha256 = path.relative_to(self._folder).as_posix(), hashlib.sha256(content).hexdigest()
         if self._expected is not None and self._expected.get(name) != sha256:
             rule = "be the file that the run was started with, and import the same modules beside it"
-            content = f"{path}, which has another sha256 or was not imported then"
-            raise ArgumentError(f"`model` must {rule}; got {content}.")
+            got = f"{path}, which has another sha256 or was not imported then"
+            raise ArgumentError(f"`model` must {rule}; got {got}.")
         self._files[name] = sha256
 
     def find_spec(

@@ -148,8 +148,9 @@ def make_loader(
     if isinstance(samples, Samples):
         samples = in_memory(samples, model, place)
     elif not samples.indexed:
-        rule = "be readable again, once in every epoch, as a DataLoader, a Dataset or a list of batches"
-        require(samples.repeatable, "data", rule, "a generator, which is read once")
+        remedy = "Give a DataLoader, a Dataset, or a list of batches"
+        got = f"a generator, which is read once. {remedy}"
+        require(samples.repeatable, "data", "be readable again, once in every epoch", got)
         size = getattr(samples.source, "batch_size", None) or PLAIN.batch_size
         own = batch_size is None or batch_size == size
         require(own, "batch_size", f"be left out for a loader, which has its own, {size}", batch_size)
