@@ -30,7 +30,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, jacrev, vmap
 
-from certus._format import at_least, at_most, at_most_digits
+from certus._format import at_least, at_most
 from certus.data import Samples
 from certus.datasets import load
 from certus.datasets.bundled import rings
@@ -39,7 +39,7 @@ from certus.inner import WRM, BarzilaiBorwein
 from certus.losses import CrossEntropy, ModelLoss
 from certus.models.networks import toy_mlp
 from certus.training.optimizers import ConvergenceConstants
-from studies.page import markdown_table
+from studies.page import at_most_digits, markdown_table
 from studies.study import Measured, Outcome, Part, Picture, Quantity, Scale, Study, Verdict, outcome_of
 from studies.workspace import Workspace
 

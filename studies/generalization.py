@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from certus._format import at_most_digits
 from certus.certificates.covering_number_bounds import attained_budget_error, lipschitz_error
 from certus.data import Samples
 from certus.datasets.bundled import rings
@@ -30,7 +29,7 @@ from certus.display.canvas import COLOURS, new_figure
 from certus.inner import WRM, BarzilaiBorwein
 from certus.kernel.evidence import Evidence
 from certus.losses import CrossEntropy, ModelLoss
-from studies.page import markdown_table
+from studies.page import at_most_digits, markdown_table
 from studies.study import (
     Measured,
     Outcome,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from certus._format import at_least, at_most, at_most_digits
+from certus._format import at_least, at_most
 from certus.inner.maximizers import MonotoneAscent
 from certus.runs.settings import Settings
 from studies.dogs.resnet50 import FETCH
@@ -23,6 +25,20 @@ _ADAPTIVE_ASCENT = (
     f"most the tolerance, or after {MonotoneAscent.max_gradients} gradients; the paper takes 15 steps. "
     "`mnist-inf`, at the paper's scale, compares the two."
 )
+
+
+def at_most_digits(value: float, digits: int = 2) -> str:
+    """Format an upper bound with this many significant digits, rounded up; for bounds that differ in size.
+
+    >>> at_most_digits(0.1113), at_most_digits(0.0009801), at_most_digits(4239.1, 3), at_most_digits(1.34e-10)
+    ('0.12', '0.00099', '4240', '1.4e-10')
+    >>> at_most_digits(84105.8, 3), at_most_digits(1296420.5, 3)
+    ('84200', '1.30e+6')
+    """
+    if value == 0 or not math.isfinite(value):
+        return at_most(value, 0)
+    text = at_most(value, digits - 1 - Decimal(value).adjusted())
+    return text if 1e-4 <= abs(value) < 1e5 else f"{Decimal(text):.{digits - 1}e}"
 
 
 def training_settings(settings: Settings) -> dict[str, Any]:

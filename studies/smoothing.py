@@ -32,10 +32,10 @@ from certus.display.figures import Curve, Panel, sweep_figure
 from certus.kernel.binomial import Floats, normal_cdf
 from certus.kernel.evidence import Evidence
 from certus.kernel.smoothing import GammaDesign, VotingRule
-from certus.runs.certification import CertifySettings, certify_run
+from certus.runs.certification import certify_run
 from certus.runs.directory import METRICS
 from certus.runs.loaded_run import LoadedRun
-from certus.runs.settings import Settings
+from certus.runs.settings import CertifySettings, Settings
 from certus.smoothing._certify import ENOUGH
 from certus.smoothing.design import make_design, neyman_pearson_bound, upper_means
 from certus.smoothing.predictors import Predictor

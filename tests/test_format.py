@@ -8,7 +8,8 @@ from fractions import Fraction
 from hypothesis import given
 from hypothesis import strategies as st
 
-from certus._format import at_least, at_most, at_most_digits
+from certus._format import at_least, at_most
+from studies.page import at_most_digits
 
 
 @given(value=st.floats(-1e6, 1e6), places=st.integers(0, 8))

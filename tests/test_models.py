@@ -8,7 +8,7 @@ import torch
 from certus.datasets import load
 from certus.errors import ArgumentError
 from certus.models import Residual, build_model, mnist_cnn, resnet, toy_mlp
-from certus.training.preflight import prospects
+from certus.training.preflight import certificate_outlook
 
 
 def test_the_papers_networks() -> None:
@@ -60,7 +60,7 @@ def test_residual_networks_that_cannot_be_are_refused(spec: str, match: str) -> 
 
 def test_residual_networks_have_bounds_and_their_own_weights_again() -> None:
     network = build_model("resnet:4,8", load("digits"), seed=1)
-    assert "can be certified by its slope" in prospects(network, (1, 8, 8))
+    assert "can be certified by its slope" in certificate_outlook(network, (1, 8, 8))
     other = build_model("resnet:4,8", load("digits"), seed=2)
     other.load_state_dict(network.state_dict())
     images = load("digits").test.inputs[:4]
@@ -74,8 +74,11 @@ def test_prospects_follow_the_depth() -> None:
         layers = [part for _ in range(depth) for part in (torch.nn.Linear(2, 2), torch.nn.Tanh())]
         return torch.nn.Sequential(*layers, torch.nn.Linear(2, 2))
 
-    assert "about 8.6 times the attained slope at depth 2 (useful" in prospects(chain(2), (2,))
-    assert "over 108 times the attained slope at depth 8 (of little use" in prospects(chain(8), (2,))
-    assert "over 3000 times the attained slope at depth 9 (of no use: prove by --smoothing)" in prospects(
-        chain(9), (2,)
+    assert "about 8.6 times the attained slope at depth 2 (useful" in certificate_outlook(chain(2), (2,))
+    assert "over 108 times the attained slope at depth 8 (of little use" in certificate_outlook(
+        chain(8), (2,)
+    )
+    assert (
+        "over 3000 times the attained slope at depth 9 (of no use: prove by --smoothing)"
+        in certificate_outlook(chain(9), (2,))
     )

@@ -108,12 +108,12 @@ def test_what_is_no_source_is_named(folder: Path, monkeypatch: pytest.MonkeyPatc
 def test_only_known_sources_run(folder: Path) -> None:
     spec = f"{folder}/net.py:make"
     known = {name: sha256(folder / name) for name in ("net.py", "helper.py")}
-    build_from(spec, digits(), known=known)
+    build_from(spec, digits(), expected=known)
     (folder / "helper.py").write_text(TRAP.format(mark=str(folder / "sprung")) + "WIDTH = 3\n")
     with pytest.raises(ArgumentError, match=r"import the same modules beside it; got .*helper.py, which has"):
-        build_from(spec, digits(), known=known)
+        build_from(spec, digits(), expected=known)
     with pytest.raises(ArgumentError, match=r"got .*helper.py, which has another sha256 or was not imported"):
-        build_from(spec, digits(), known={"net.py": known["net.py"]})
+        build_from(spec, digits(), expected={"net.py": known["net.py"]})
     with pytest.raises(ArgumentError, match=r"must be the file that the run was started with.*got .*net.py"):
         OwnCode(spec, {"net.py": "0" * 64})
     assert not (folder / "sprung").exists()

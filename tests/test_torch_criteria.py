@@ -21,7 +21,7 @@ from certus.attacks.evaluation import evaluate
 from certus.certificates import Certificate
 from certus.certificates.files import as_json
 from certus.data import Samples
-from certus.training.preflight import prospects
+from certus.training.preflight import certificate_outlook
 from tests.certificates.problems import certify_exactly
 
 INPUTS = torch.randn(40, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
@@ -316,11 +316,11 @@ class Functional(nn.Module):
 def test_smooth_is_recommended_where_it_works_only() -> None:
     layers = nn.Sequential(nn.Linear(2, 4), nn.ReLU(), nn.Linear(4, 2))
     for model in (layers, Functional()):
-        recommended = "smooth(model)" in prospects(model, (2,))
+        recommended = "smooth(model)" in certificate_outlook(model, (2,))
         try:
             certus.bounds.smooth(model, (2,))
             works = True
         except certus.CertusError:
             works = False
         assert recommended is works
-    assert "elu or softplus" in prospects(Functional(), (2,))
+    assert "elu or softplus" in certificate_outlook(Functional(), (2,))

@@ -53,9 +53,8 @@ def defaults_for(model: str = "", *, certified: bool = False) -> TrainingDefault
 
 
 def default_epochs(samples: int, batch_size: int) -> int:
-    """Return the passes over the data that make about 500 steps: at least 10, and at most 100.
-
-    On ``digits``, the 56 that this makes bring the default network to 98% on test data; 10 left it at 94%.
+    """Return the passes over the data that make about 500 steps: at least 10, and at most 100. On ``digits``,
+    these 56 bring the default network to 98% on test data; 10 left it at 94%.
 
     >>> default_epochs(1_078, 128), default_epochs(60_000, 128), default_epochs(100, 128)
     (56, 10, 100)

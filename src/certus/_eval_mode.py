@@ -49,10 +49,9 @@ def loss_eval_mode(loss: object) -> Iterator[None]:
 
 
 def unwrapped(model: nn.Module) -> nn.Module:
-    """The module inside ``torch.compile``, ``DataParallel`` and ``DistributedDataParallel``.
-
-    It computes the same function with the same weights. A wrapper with hooks, its own ``forward`` or a
-    subclass may not, and is returned as it is.
+    """The module inside ``torch.compile``, ``DataParallel`` and ``DistributedDataParallel``, which computes
+    the same function; a wrapper with hooks, its own ``forward`` or a subclass may not, and is returned as it
+    is.
 
     >>> unwrapped(DataParallel(nn.ReLU()))
     ReLU()

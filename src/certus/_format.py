@@ -25,20 +25,6 @@ def at_least(value: float, places: int = 4) -> str:
     return _rounded(value, places, ROUND_FLOOR)
 
 
-def at_most_digits(value: float, digits: int = 2) -> str:
-    """Format an upper bound with this many significant digits, rounded up; for bounds that differ in size.
-
-    >>> at_most_digits(0.1113), at_most_digits(0.0009801), at_most_digits(4239.1, 3), at_most_digits(1.34e-10)
-    ('0.12', '0.00099', '4240', '1.4e-10')
-    >>> at_most_digits(84105.8, 3), at_most_digits(1296420.5, 3)
-    ('84200', '1.30e+6')
-    """
-    if value == 0 or not math.isfinite(value):
-        return at_most(value, 0)
-    text = at_most(value, digits - 1 - Decimal(value).adjusted())
-    return text if 1e-4 <= abs(value) < 1e5 else f"{Decimal(text):.{digits - 1}e}"
-
-
 def _rounded(value: float, places: int, way: str) -> str:
     if not math.isfinite(value):
         return str(value)
@@ -49,10 +35,8 @@ _HARMLESS = {"\n", "\t"}
 
 
 def escape_controls(text: str) -> str:
-    """Return the text with control characters, marks of direction and lone surrogates written out.
-
-    A terminal obeys an escape sequence in the name of a class, which can rewrite what was printed, and a mark
-    of writing direction can turn a line around. Half of a surrogate pair cannot be sent at all.
+    """Return the text with control characters, marks of direction and lone surrogates written out: a terminal
+    obeys escape sequences in the name of a class, and cannot show half of a surrogate pair.
 
     >>> escape_controls("dog\\x1b[2J\\u202egod")
     'dog\\\\x1b[2J\\\\u202egod'

@@ -19,11 +19,8 @@ def per_sample(values: Tensor, like: Tensor) -> Tensor:
 
 
 def all_finite(values: Tensor) -> Tensor:
-    """Whether every entry of each sample is finite. Shapes (batch, …) → (batch,) bool.
-
-    A sum is not finite as soon as one term is not, and it is much cheaper than a mask of every entry.
-    A finite sample whose sum overflows counts as non-finite: it is of no use to an ascent either.
-    """
+    """Whether every entry of each sample is finite. Shapes (batch, …) → (batch,) bool. The sum decides: it is
+    much cheaper than a mask, and where it overflows, the sample is of no use to an ascent either."""
     return torch.isfinite(values.flatten(1).sum(1))
 
 

@@ -28,7 +28,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, default_collate
 
-from certus.errors import ArgumentError, UnsupportedError, require, require_count, require_seed
+from certus.errors import ArgumentError, optional_import, require, require_count, require_seed
 from certus.kernel import concentration
 
 __all__ = ["DataLike", "RowEncoding", "SampleStream", "Samples", "as_samples", "gather_samples"]
@@ -39,18 +39,12 @@ _FIRST_DAY, _LAST_DAY = -719162.0, 2932896.0  # 0001-01-01 and 9999-12-31, from 
 
 @dataclass(frozen=True)
 class EncodedColumn:
-    """Inputs that encode one column of a table.
-
-    Attributes:
-        kind: "number", "date" or "category".
-        inputs: the place of a number; of a date those of day, cosine and sine; of a category one per value.
-        mark: the places of "known" and "missing" of a number or date that has gaps; else empty.
-    """
+    """Inputs that encode one column of a table."""
 
     name: str
-    kind: str
-    inputs: tuple[int, ...]
-    mark: tuple[int, ...] = ()
+    kind: str  # "number", "date" or "category"
+    inputs: tuple[int, ...]  # of a number one, of a date day, cosine and sine, of a category one per value
+    mark: tuple[int, ...] = ()  # "known" and "missing", of a number or date that has gaps
 
 
 def season(days: Tensor) -> tuple[Tensor, Tensor]:
@@ -372,31 +366,19 @@ def random_order(count: int, seed: int) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class Subset:
-    """A random subset of samples, with a description for statements about them.
-
-    Attributes:
-        data: the samples; rows: (m,) int64, their row numbers in the split, increasing.
-        source: what the split is called, such as "digits@test".
-        total: how many samples the split has.
-        seed: what chose them; None if they are all.
-        stratified: whether every label has its share of them, up to one sample.
-    """
+    """A random subset of samples, with a description for statements about them."""
 
     data: Samples
-    rows: Tensor
-    source: str
-    total: int
-    seed: int | None
-    stratified: bool
+    rows: Tensor  # (m,) int64 row numbers in the split, increasing
+    source: str  # the name of the split, such as "digits@test"
+    total: int  # number of samples of the split
+    seed: int | None  # None if all samples are chosen
+    stratified: bool  # whether every label has its share of them, up to one sample
 
     @staticmethod
     def of(data: Samples, source: str, count: int | None, *, seed: int, stratify: bool) -> Subset:
-        """Choose ``count`` samples at random; all if there are no more, or if ``count`` is None.
-
-        Args:
-            stratify: by label, where there are labels. Say False for what comes with a confidence: of
-                independent rows a plain random subset is independent again, a stratified one is not.
-        """
+        """Choose ``count`` samples at random; all if there are no more, or if it is None. Do not stratify by
+        label for a confidence: of independent rows only a plain random subset is independent again."""
         total = len(data)
         require_seed(seed)
         require_count("samples", 1 if count is None else count)
@@ -476,20 +458,14 @@ def named_rows(model: Any, rows: np.ndarray[Any, Any]) -> Any:
     names = fitted_names(model)
     if names is None or len(names) != rows.shape[1]:
         return rows
-    try:
-        import pandas
-    except ImportError:
-        reason = "was fitted on named columns; rows for it need pandas, which is not installed"
-        raise UnsupportedError(f"{type(model).__name__} {reason}.") from None
+    reason = "was fitted on named columns; rows for it need pandas, which is not installed"
+    pandas = optional_import("pandas", f"{type(model).__name__} {reason}.")
     return pandas.DataFrame(rows, columns=names)
 
 
 def in_fitted_order(model: Any, rows: Any) -> Any:
-    """Return rows that the model accepts, with the columns of a frame in the fitted order.
-
-    The model's own ``predict`` is called, so that its rule for names applies, and its warnings are issued.
-    Raises ``ArgumentError`` with the model's reason.
-    """
+    """Return rows with the columns of a frame in the fitted order; raise ``ArgumentError`` with the reason of
+    the model's own ``predict`` if it refuses them."""
     try:
         model.predict(copy.deepcopy(rows))  # which a scaler with copy=False would overwrite
     except (ValueError, TypeError) as reason:
@@ -497,10 +473,8 @@ def in_fitted_order(model: Any, rows: Any) -> Any:
     names, columns = fitted_names(model), getattr(rows, "columns", None)
     if names is None or columns is None or list(columns) == names:
         return rows
-    missing = [name for name in names if name not in list(columns)]
+    missing = ", ".join([repr(name) for name in names if name not in list(columns)][:5])
     if missing:
-        raise ArgumentError(
-            f"`data` must have every column that {type(model).__name__} was fitted with, unused ones too; "
-            f"missing are {', '.join(map(repr, missing[:5]))}."
-        )
+        rule = f"have every column that {type(model).__name__} was fitted with, unused ones too"
+        raise ArgumentError(f"`data` must {rule}; missing are {missing}.")
     return rows[names]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from importlib import import_module
 from numbers import Integral, Real
 from typing import Any, Protocol
 
@@ -77,6 +78,15 @@ class VerificationError(FailedCheckError):
     """A certificate differs from its recomputation."""
 
 
+def optional_import(module: str, remedy: str, error: type[CertusError] = UnsupportedError) -> Any:
+    """Return a module that is not always installed; raise an error with the remedy without it."""
+    try:
+        import_module(module.partition(".")[0])
+        return import_module(module)
+    except ImportError:
+        raise error(remedy) from None
+
+
 def require(condition: bool, name: str, rule: str, value: object) -> None:
     """Raise ``ArgumentError`` unless ``condition`` holds.
 
@@ -101,12 +111,8 @@ class Judged(Protocol):
 def contradiction(
     what: str, grounds: tuple[str, ...] = (), bound: Judged | None = None
 ) -> ContradictionError:
-    """The error for an attained value that exceeds its bound.
-
-    Args:
-        what: both numbers, and where they occur.
-        grounds: rules by which the bound was derived; bound: with its evidence and assumptions, if any.
-    """
+    """The error for an attained value that exceeds its bound: both numbers and their place, the rules by
+    which the bound was derived, and the bound with its evidence and assumptions, if any."""
     evidence, assumptions = ("proven", ()) if bound is None else (bound.evidence, bound.assumptions)
     rests = f" The bound rests on {', '.join(grounds)}." if grounds else ""
     assumed = f" It assumes {'; '.join(assumptions)}." if assumptions else " Nothing was assumed."

@@ -240,11 +240,8 @@ class Huber:
 
 @dataclass(frozen=True, eq=False)
 class WeightedCrossEntropy:
-    """w_y times the cross-entropy; with label smoothing ε, −Σ_k t_k w_k log p_k, t = (1 − ε)e_y + ε/K.
-
-    Attributes:
-        weights: (classes,) w.
-    """
+    """w_y times the cross-entropy, w the (classes,) weights; with label smoothing ε, −Σ_k t_k w_k log p_k, t
+    = (1 − ε)e_y + ε/K."""
 
     weights: Tensor
     label_smoothing: float = 0.0
@@ -304,14 +301,10 @@ def is_labelled(criterion: Criterion, targets: Tensor) -> bool:
 
 
 def as_criterion(criterion: Any, targets: Tensor | None = None) -> Criterion:
-    """The per-sample criterion of certus for any criterion.
+    """The per-sample criterion of certus for None (see ``InferredCriterion``), any callable of outputs and
+    targets, or a criterion of torch with reduction "mean" or "none".
 
-    Args:
-        criterion: a criterion of certus; any callable of outputs and targets; or a ``CrossEntropyLoss``,
-            ``MSELoss``, ``HuberLoss`` or ``BCEWithLogitsLoss`` of torch with reduction "mean" or "none".
-            None: see ``InferredCriterion``.
-        targets: all targets of the data, for a ``CrossEntropyLoss`` with weights and reduction "mean", which
-            divides by the sum of their weights.
+    A ``CrossEntropyLoss`` with weights and reduction "mean" divides by the weights of all ``targets``.
 
     >>> as_criterion(nn.CrossEntropyLoss(label_smoothing=0.1))
     CrossEntropy(label_smoothing=0.1, temperature=1.0)
@@ -456,11 +449,8 @@ def evaluate_loss(loss: AnyLoss, inputs: Tensor, targets: Tensor | None) -> Tens
 def loss_and_slope(
     loss: AnyLoss, inputs: Tensor, targets: Tensor | None, *, keep_graph: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """ℓ and ∇_x ℓ at each sample: one forward pass, and one backward pass to the inputs only.
-
-    The losses are summed, never averaged, so that each gradient is independent of the batch size.
-    ``keep_graph`` makes the slope differentiable in ``inputs``.
-    """
+    """ℓ and ∇_x ℓ at each sample: one forward pass, and one backward pass of the summed losses to the inputs
+    only. ``keep_graph`` makes the slope differentiable in ``inputs``."""
     with torch.enable_grad():
         values = evaluate_loss(loss, inputs, targets)
         slope = None
@@ -482,17 +472,14 @@ _WIDE = 25  # least number of entries of a window
 
 
 def fast_image_gradients(model: object, inputs: Tensor) -> AbstractContextManager[Any]:
-    """Context in which gradients with respect to images avoid the padded channels of oneDNN.
+    """Context in which gradients with respect to images avoid the channels that oneDNN pads to 16.
 
-    oneDNN pads the channels of a convolution to a multiple of 16. The input gradient of a first convolution
-    has one channel, or three, but 16 are computed. As a matrix product and a sum over windows it needs no
-    padding:
+    The input gradient of a first convolution has one channel, or three. As a matrix product and a sum over
+    windows it needs no padding (``benchmarks.image_slopes`` compares the two):
 
         ∂ℓ/∂x = fold(Wᵀ ∂ℓ/∂y),    fold: the sum of overlapping windows, the adjoint of F.unfold
 
-    ``benchmarks.image_slopes`` compares the two. Small windows and float64, which oneDNN does not support,
-    use PyTorch's own. Dispatching costs a tenth of a millisecond, so the context is empty where nothing is
-    gained.
+    Small windows, and float64, which oneDNN does not support, gain nothing: the context is empty there.
     """
     images = inputs.dim() == 4 and inputs.shape[1] <= _FEW and inputs.numel() >= _MANY
     padded = images and inputs.dtype == torch.float32 and inputs.device.type == "cpu"

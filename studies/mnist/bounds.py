@@ -18,7 +18,6 @@ from typing import Any
 
 from torch import nn
 
-from certus._format import at_most_digits
 from certus.bounds import input_smoothness
 from studies.mnist.bounds_verdicts import (
     FIFTH_TABLE,
@@ -36,7 +35,7 @@ from studies.mnist.bounds_verdicts import (
 from studies.mnist.networks import NetworkRecipe, mnist_network, mnist_training, random_images, recipe
 from studies.mnist.small_budget import small_budget_network
 from studies.mnist.sweeps import error_at_strengths
-from studies.page import markdown_table
+from studies.page import at_most_digits, markdown_table
 from studies.study import Measured, Part, Scale, Study
 from studies.workspace import Workspace
 

@@ -23,8 +23,9 @@ from certus.display.canvas import COLOURS
 from certus.errors import ArgumentError
 from certus.losses import SquaredError
 from certus.runs import RunDirectory
-from certus.runs.certification import CertifySettings, certify_run
+from certus.runs.certification import certify_run
 from certus.runs.loaded_run import check_holdout, open_run
+from certus.runs.settings import CertifySettings
 from certus.storage.files import RunError, convert
 from certus.storage.write import add_checksum
 from tests.certificates.small_run import make_run

@@ -11,8 +11,7 @@ from safetensors.torch import save_file
 from certus.datasets import load
 from certus.errors import ArgumentError
 from certus.models import build_model
-from certus.runs.certification import CertifySettings
-from certus.runs.settings import Settings
+from certus.runs.settings import CertifySettings, Settings
 from tests.cli.test_cli import certus, refused
 from tests.runs.test_checksums import made
 

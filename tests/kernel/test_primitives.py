@@ -20,7 +20,7 @@ from certus.kernel.passes import ForwardBound, GradientBound, Range, Totals
 from certus.kernel.pointwise import Pointwise
 from certus.kernel.primitive import Place
 from certus.layers import LogCosh, Residual, SmoothAbs
-from certus.training.preflight import prospects
+from certus.training.preflight import certificate_outlook
 from tests.kernel.reading import dense, graph, operator, primitive
 
 HERE = Place(1)
@@ -316,6 +316,6 @@ class _Crossed(nn.Module):
     ids=["affine", "chain", "windows", "sum", "concatenation"],
 )
 def test_the_depth_is_that_of_the_longest_path(model: nn.Module, shape: tuple[int, ...], depth: int) -> None:
-    message = prospects(model.double().eval(), shape)
+    message = certificate_outlook(model.double().eval(), shape)
     assert [int(number) for number in re.findall(r"at depth (\d+)", message)] == ([depth] if depth else [])
     assert ("it is affine" in message) == (depth == 0)

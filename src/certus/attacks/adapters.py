@@ -10,7 +10,6 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib import import_module
 from types import ModuleType
 from typing import Any, ClassVar
 
@@ -20,7 +19,7 @@ from torch import Tensor, nn
 from certus._eval_mode import loss_eval_mode
 from certus._tensor import differentiable
 from certus._validation import check_batch
-from certus.errors import ArgumentError, UnsupportedError, require
+from certus.errors import ArgumentError, optional_import, require
 from certus.inner.methods import Method
 from certus.losses import AnyLoss, ModelLoss
 
@@ -37,10 +36,7 @@ class _LibraryAttack(Method):
         """Return the moved inputs."""
 
     def __call__(self, loss: AnyLoss, inputs: Tensor, targets: Tensor | None = None, /) -> Tensor:
-        try:
-            module = import_module(self.library)
-        except ImportError:
-            raise UnsupportedError(f"{self.library} is not installed: {self.install}.") from None
+        module = optional_import(self.library, f"{self.library} is not installed: {self.install}.")
         if not isinstance(loss, ModelLoss):
             raise ArgumentError(f"`loss` must be a ModelLoss, whose model is attacked; got {type(loss)}.")
         check_batch(inputs, targets)

@@ -298,12 +298,8 @@ _UNUSED = {"fgsm": ("restarts",), "bim": ("restarts",), "wrm": ("steps", "restar
 
 @dataclass(frozen=True)
 class Trial:
-    """Attack at one strength: ε for fgsm, bim and pgd, γ_adv for wrm; it decides the result.
-
-    Attributes:
-        step_size: None for the default, 2.5·ε/steps.
-        clipped: whether moved inputs were kept in the data's domain.
-    """
+    """An attack at one strength: ε for fgsm, bim and pgd, γ_adv for wrm. A ``step_size`` of None is
+    2.5·ε/steps; ``clipped`` inputs stay in the data's domain."""
 
     attack: str
     norm: float | None
@@ -357,11 +353,7 @@ class Trial:
         return strength
 
     def method(self, domain: Domain, cost: Cost, free: Tensor | None = None) -> Method:
-        """Return the attack, in the domain if it is clipped.
-
-        Args:
-            free: the coordinates that may move; all when None.
-        """
+        """Return the attack, in the domain if it is clipped; ``free`` are the coordinates that may move."""
         where = domain if self.clipped else Unbounded()
         if self.attack == "wrm":
             moving = cost if free is None else masked_to(cost, free)
@@ -389,10 +381,8 @@ def sweep(
     seed: int = 0,
     progress: Callable[[int], None] | None = None,
 ) -> list[tuple[Trial, Evaluation]]:
-    """Evaluate every trial; where several attacks share a strength, also the worst of them.
-
-    Rows of a table with categories, gaps or dates (``Samples.encoding``) move in their other numbers alone.
-    """
+    """Evaluate every trial; where several attacks share a strength, also the worst of them. Rows of a table
+    with categories, gaps or dates move in their other numbers alone."""
     require(len(data) >= 2, "data", "have at least 2 samples, for intervals", len(data))
     done: list[tuple[Trial, Evaluation]] = []
     where, price = domain or Unbounded(), cost or SquaredL2()

@@ -211,10 +211,8 @@ def _misclassified(loss: ModelLoss, inputs: Tensor, targets: Tensor) -> Tensor:
 
 
 def shorten(is_error: Callable[[Tensor], Tensor], inputs: Tensor, moved: Tensor) -> Tensor:
-    """Move back along the straight line as far as the error lasts; points without an error stay.
-
-    ``is_error`` says which of (batch, …) points are errors. Domains are convex: what lies between is in them.
-    """
+    """Move back along the straight line, which stays in a convex domain, as far as ``is_error`` of the points
+    holds; points without an error stay."""
     move, nearest = moved - inputs, moved
     low = torch.zeros(len(inputs), dtype=inputs.dtype, device=inputs.device)
     high = torch.ones_like(low)

@@ -23,7 +23,7 @@ from certus.costs.masked import masked_to
 from certus.data import Samples, Subset
 from certus.display.canvas import save_figure
 from certus.display.figures import Curve, Panel, sweep_figure
-from certus.display.text import number
+from certus.display.text import make_table, number
 from certus.domains import Domain, Unbounded
 from certus.errors import ArgumentError, require, require_count
 from certus.kernel.evidence import Evidence
@@ -35,12 +35,8 @@ from certus.storage.write import write_atomically, write_json
 
 
 def read_epsilon(text: str, norm: str, data: str, standardize: bool, models: Sequence[str] = ()) -> float:
-    """Return ε from a number, or from how far the WRM of a run moves its training data (eqn:fgm-fair).
-
-    Args:
-        data, standardize: of the samples to move; a budget of other data would be in other units.
-        models: candidates for the FILE.py:FACTORY of the run.
-    """
+    """Return ε from a number, or from how far the WRM of a run on the same data moves them (eqn:fgm-fair);
+    ``models`` are candidates for the FILE.py:FACTORY of that run."""
     if not text.startswith("from:"):
         try:
             return float(text)
@@ -161,10 +157,8 @@ def _default_budget(trained: LoadedRun, typed_norm: str | None) -> tuple[str, fl
 def attack_runs(
     runs: Sequence[LoadedRun], options: AttackOptions, models: Sequence[str], *, as_json: bool
 ) -> None:
-    """Attack runs on the same samples; write, draw and print the results.
-
-    Every model meets the same adversary: wrm as an attack pays the cost of the first run.
-    """
+    """Attack runs on the same samples; write, draw and print the results. Every model meets the same
+    adversary: wrm as an attack pays the cost of the first run."""
     first, single, seed = runs[0], len(runs) == 1, options.seed
     samples, content = _choose_samples(first, options)
     data, domain, trials = samples.data, first.data.domain, _make_trials(first, options, models)
@@ -318,14 +312,12 @@ def _distinguishing(
 
 
 def _print_columns(columns: dict[str, list[str]]) -> None:
-    console.print(out.table_of(list(columns), zip(*columns.values(), strict=True)))
+    console.print(make_table(*columns, rows=zip(*columns.values(), strict=True)))
 
 
 def _draw(results: dict[str, list[tuple[Trial, Evaluation]]], path: Path, title: str, units: str) -> None:
-    """Draw one panel for each attack, with a line for each run; of a single run, a line for each attack.
-
-    Of wrm, a second panel shows ρ̂_test against γ (fig:mnist2).
-    """
+    """Draw one panel for each attack, with a line for each run; of a single run, a line for each attack. Of
+    wrm, a second panel shows ρ̂_test against γ (fig:mnist2)."""
     lines: dict[str, dict[str, list[tuple[Trial, Evaluation]]]] = {}
     single = len(results) == 1
     for name, outcomes in results.items():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,83 +17,20 @@ from certus.cli import options as cli
 from certus.cli import output as out
 from certus.cli.output import console, messages
 from certus.errors import require
-from certus.runs.settings import CLASS_WEIGHTS
+from certus.runs.settings import CertifySettings
 from certus.storage import write
 
 if TYPE_CHECKING:
     from certus.certificates.cache import ProposalCache, TensorCache
     from certus.certificates.certificate import Certificate
-    from certus.runs.certification import CertifySettings, SmoothingSettings
+    from certus.runs.certification import SmoothingSettings
     from certus.runs.loaded_run import LoadedRun
     from certus.smoothing.certificate import SmoothedCertificate
     from certus.smoothing.sampling import PredictionCache
 
 
 @cli.command("certify")
-@cli.panel("Samples and distance")
-@cli.option(
-    "--rho",
-    type=float,
-    multiple=True,
-    show_default="the square of EPSILON if that is given, else the rho of the run",
-    help="Mean transport cost, a mean squared distance; may be repeated.",
-)
-@cli.option(
-    "--epsilon",
-    type=float,
-    multiple=True,
-    help="Certify the accuracy if each sample moves by at most this, in the cost's norm; may be repeated.",
-)
-@cli.option(
-    "--data", show_default="the run's own", help="Data set, as for certus train; scaled as the run's own."
-)
-@cli.option(
-    "--split",
-    show_default="test; all with --data",
-    help="Split of the data: test, calibration, train, all, or a named later sample such as 2018.",
-)
-@cli.option("--samples", type=int, show_default="all", help="Number of samples, drawn at random.")
-@cli.option(
-    "--seed",
-    default=0,
-    help="Seed of the samples and of the population bound. Fix it before you see results.",
-)
-@cli.option("--own-labels", is_flag=True, help="Certify that the network's own predictions do not change.")
-@cli.option("--label-cost", type=float, help="Cost at which a label may change.")
-@cli.option(
-    "--class-weights",
-    type=cli.Choice(CLASS_WEIGHTS),
-    show_default="as in training",
-    help="Weights of the classes in the loss: equal, or balanced by their frequency.",
-)
-@cli.option("--unbounded", is_flag=True, help="Let inputs leave the domain of the data, such as [0, 1].")
-@cli.panel("Bounds")
-@cli.option(
-    "--confidence",
-    type=float,
-    show_default="no population bound; 0.95 with --smoothing",
-    help="Bound the population too, with this confidence. The samples must be held out.",
-)
-@cli.option(
-    "--inequality",
-    type=cli.Choice(("betting", "bernstein", "hoeffding")),
-    default="betting",
-    help="Concentration inequality of the population bound.",
-)
-@cli.option("--clip", type=float, help="Certify min(loss, CLIP) in place of the loss.")
-@cli.option(
-    "--gamma",
-    "gammas",
-    type=float,
-    multiple=True,
-    show_default="a grid that is chosen",
-    help="Value of the dual variable gamma; may be repeated.",
-)
-@cli.option(
-    "--local-radii", default=6, help="Number of radii of the local bounds around each sample; 0 is fastest."
-)
-@cli.option("--gamma-rounds", default=1, help="Number of rounds in which the values of gamma are refined.")
-@cli.option("--attack-steps", default=10, help="Gradient steps of attacks for the lower bounds; 0 for none.")
+@cli.options_of(CertifySettings, types={"gammas": tuple[float, ...]})
 @cli.panel("Randomised smoothing")
 @cli.option("--smoothing", type=float, help="Certify under Gaussian input noise of this standard deviation.")
 @cli.option("--draws", default=100, help="Number of noisy copies of each sample.")
@@ -142,7 +80,7 @@ def certify(
     """
     from certus.domains import Unbounded
     from certus.runs import directory
-    from certus.runs.certification import CertifySettings, SmoothingSettings, certified_source
+    from certus.runs.certification import SmoothingSettings, certified_source
     from certus.runs.factory import read_settings
     from certus.runs.loaded_run import training_rho
 
@@ -253,8 +191,9 @@ def _certify(
                 write.write_json(new / file, content)
         except write.WriteError as error:
             raise write.WriteError(f"{error} {kept()}") from None
-    if not drawn:
-        write.remove_files(folder, [picture])
+    if not drawn:  # nor may that of an earlier certificate stay
+        with suppress(OSError):
+            (folder / picture).unlink()
     cache.clear()
     if as_json:
         out.print_json(content)
@@ -271,16 +210,15 @@ def _require_same_problem(trained: LoadedRun, folder: Path, *, own_labels: bool)
     from certus.runs import directory
     from certus.storage.tensors import digest
 
-    run = trained.run.path
-    for file in (folder / name for name in directory.CERTIFICATES if (folder / name).exists()):
-        certified = directory.certified_run(file)
-        path, weights = certified or ("nothing that can be read", "")
-        same = weights == digest(dict(trained.loss.model.state_dict()))
-        same = same or (certified is not None and out.same_place(path, run))
-        rule = f"be a folder of its own, or hold a certificate of {run}"
-        require(same, "--output", rule, f"{folder}, which has one of {path}")
-    file = folder / "certificate.json"
-    other = file.exists() and directory.certified_labels(file) == ("given" if own_labels else "predicted")
+    run, other = trained.run.path, False
+    for name in directory.CERTIFICATES:
+        if (folder / name).exists():
+            unknown = ("nothing that can be read", "", None)
+            path, weights, own = directory.certified_origin(folder / name) or unknown
+            same = weights == digest(dict(trained.loss.model.state_dict())) or out.same_place(path, run)
+            rule = f"be a folder of its own, or hold a certificate of {run}"
+            require(same, "--output", rule, f"{folder}, which has one of {path}")
+            other |= name == "certificate.json" and own is not own_labels
     taken = directory.CERTIFICATE_FOLDER if own_labels else directory.OWN_LABELS_FOLDER
     rule = "be another folder: certificates of given and of predicted labels are kept apart"
     require(not other and not out.same_place(folder, run / taken), "--output", rule, folder)
@@ -322,14 +260,14 @@ def _refuse_above(limit: float, what: str, bounds: Mapping[float, float | None])
 
 def compute(trained: LoadedRun, settings: CertifySettings, cache: ProposalCache | None) -> Certificate:
     """Return the certificate, with a progress bar; the points proposed at each γ are kept in the cache."""
+    from certus.models.own_code import is_own_file
     from certus.runs.certification import certify_run
-    from certus.runs.factory import has_own_file
 
     with progress_bar(None, f"certifying {trained.run.path}", messages) as progress:
         try:
             return certify_run(trained, settings, cache=cache, progress=progress)
         except errors.UnreadableModelError as error:
-            model = f" --model {trained.settings.model}" if has_own_file(trained.settings) else ""
+            model = f" --model {trained.settings.model}" if is_own_file(trained.settings.model) else ""
             hint = f"certus certify {trained.run.path}{model} --smoothing SIGMA"
             raise errors.UnreadableModelError(f"{error} From the command line: {hint}.") from None
 

@@ -7,7 +7,8 @@ from dataclasses import asdict
 import click
 
 from certus.cli import options as cli
-from certus.cli.output import console, if_interrupted, messages, print_json, table_of
+from certus.cli.output import console, if_interrupted, messages, print_json
+from certus.display.text import make_table
 
 
 @click.group("data", cls=cli.Group)
@@ -33,7 +34,8 @@ def list_names(as_json: bool) -> None:
     for entry in entries:
         fetched = "fetched" if entry.available else f"certus data get {entry.name}"
         rows.append((entry.name, "bundled" if entry.bundled else fetched, entry.summary))
-    console.print(table_of(("name", "state", "description"), rows, words=("state", "description")))
+    words = ("state", "description")
+    console.print(make_table("name", *words, rows=rows, words=words))
     console.print(
         "Your own: csv:FILE, parquet:FILE, npz:FILE, folder:PATH (images), idx:PATH (MNIST-format files)."
     )
@@ -58,5 +60,5 @@ def get(name: str, no_lock: bool, as_json: bool) -> None:
     if as_json:
         print_json(asdict(report) | {"path": str(report.path)})
         return
-    console.print(table_of(("check", "value"), report.checks.items()))
+    console.print(make_table("check", "value", rows=report.checks.items()))
     console.print(f"{report.name} is ready: {report.path} ({report.bytes / 1e6:.1f} MB)")

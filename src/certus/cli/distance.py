@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from certus._format import at_least, at_most
 from certus.cli import options as cli
-from certus.cli.output import console, messages, print_json, table_of
-from certus.display.text import number
+from certus.cli.output import console, messages, print_json
+from certus.display.text import make_table, number
 from certus.errors import ArgumentError, require, require_number
+from certus.runs.settings import CertifySettings
 from certus.table_options import TableOptions
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ def distance(
     from certus.certificates.transport import estimated_distance, transport_distance
     from certus.data import Subset, halves
     from certus.datasets import load
-    from certus.runs.certification import CertifySettings, certify_run
+    from certus.runs.certification import certify_run
     from certus.runs.factory import default_cost
 
     if run is None:
@@ -227,13 +228,8 @@ _MOST = 10  # features that are printed
 
 @dataclass(frozen=True)
 class MovedFeature:
-    """Distance of a single feature between two samples.
-
-    Attributes:
-        cost: W_c of its inputs alone, including those for gaps and seasons; proven for the samples.
-        moved: root mean square in standard deviations; of a category, the share of changed rows.
-        before, after: means in the source's units; None for a category.
-    """
+    """Distance of a single feature between two samples: W_c of its inputs alone, proven for the samples; its
+    root mean square move in standard deviations, or the share of changed rows; and both means."""
 
     feature: str
     cost: float
@@ -285,7 +281,8 @@ def _show_moved(moved: list[MovedFeature], estimate: float | None, second: str) 
                 away = f"{feature.moved:.1%} of rows"
             means = number(feature.before), number(feature.after)
             rows.append((feature.feature, away, number(feature.cost, 3), *means))
-        console.print(table_of(("feature", "moved by (rms)", "cost", "mean before", "after"), rows))
+        heads = ("feature", "moved by (rms)", "cost", "mean before", "after")
+        console.print(make_table(*heads, rows=rows))
         total = sum(feature.cost for feature in moved)
         more = f" ({len(moved) - _MOST} more moved less)" if len(moved) > _MOST else ""
         console.print(

@@ -118,11 +118,8 @@ def _write_panels(formatter: click.HelpFormatter, panels: Mapping[str, list[tupl
 
 
 class Command(click.Command):
-    """A command with its options in panels, and with refusals in terms of its own options.
-
-    Args:
-        panels: their order, if not that of the options. Options without a panel are in the last.
-    """
+    """A command with its options in panels, and with refusals in terms of its own options. Options without a
+    panel are in the last."""
 
     def __init__(self, *arguments: Any, panels: Sequence[str] = (), **settings: Any) -> None:
         super().__init__(*arguments, **settings)
@@ -254,12 +251,13 @@ class TypedRun:
 
     def open(self) -> RunDirectory:
         """Open the directory; raise ``ArgumentError`` for a ``--model`` that it does not need."""
+        from certus.models.own_code import is_own_file
         from certus.runs.directory import RunDirectory
-        from certus.runs.factory import has_own_file, read_settings
+        from certus.runs.factory import read_settings
 
         opened = RunDirectory.open(self.path, data=self.data)
         settings = read_settings(opened)
-        if not has_own_file(settings):
+        if not is_own_file(settings.model):
             network = f"{self.path} ({settings.model})"
             refuse_unused({"model": f"for a network that certus builds itself: {network}"})
         return opened
@@ -282,14 +280,8 @@ def takes_run(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def options_of(settings: type, *, types: Mapping[str, Any] | None = None) -> Callable[[_Function], _Function]:
-    """Return a decorator that adds one option for each described field of a dataclass.
-
-    A field is described by ``option_field``. Where the description words the default, the option is None
-    unless it is typed.
-
-    Args:
-        types: field → its type on the command line, where that is another.
-    """
+    """Return a decorator that adds an option for each field of a dataclass that ``option_field`` describes;
+    ``types`` are other types than those of the fields. Where the default is in words, it is None."""
     kinds = get_type_hints(settings) | dict(types or {})
 
     def decorate(function: _Function) -> _Function:
@@ -381,11 +373,8 @@ class AttackOptions:
 
 
 def refuse_unused(unused: Mapping[str, str | None]) -> None:
-    """Raise ``ArgumentError`` for an option that was typed although it has no effect.
-
-    Args:
-        unused: parameter → the case and the reason, as in "for erm, which moves no inputs"; None if used.
-    """
+    """Raise ``ArgumentError`` for an option that was typed although it has no effect, from a mapping of
+    parameters to the reason, such as "for erm, which moves no inputs"; None if used."""
     context = click.get_current_context()
     for parameter in context.command.params:
         name = parameter.name or ""
@@ -401,10 +390,7 @@ def refuse_unused(unused: Mapping[str, str | None]) -> None:
 
 
 def unused_by_methods(chosen: Collection[str], taken: Mapping[str, Collection[str]]) -> dict[str, str | None]:
-    """Return the options that none of the chosen methods takes.
-
-    Args:
-        taken: option → the methods that take it.
+    """Return the options that none of the chosen methods takes, from a mapping of options to their methods.
 
     >>> unused_by_methods(["fgsm"], {"steps": ("bim", "pgd"), "norm": ("fgsm", "pgd")})
     {'steps': 'for fgsm: it is for bim, pgd'}

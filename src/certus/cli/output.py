@@ -10,7 +10,7 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from contextvars import ContextVar
 from pathlib import Path
@@ -18,7 +18,7 @@ from types import SimpleNamespace
 from typing import IO, Any, TextIO
 
 from certus._format import escape_controls
-from certus.display.text import PlainConsole, PlainTable, make_table
+from certus.display.text import PlainConsole
 from certus.errors import ArgumentError, require
 from certus.storage.write import WriteError, resolve_target
 
@@ -59,10 +59,8 @@ class _Pipe(io.FileIO):
 
 
 def prepare_streams() -> None:
-    """Let stdout and stderr spell out characters that their encoding lacks, and outlive their readers.
-
-    Click and rich turn a closed pipe into exit code 1, which would say that a check failed.
-    """
+    """Let stdout and stderr spell out characters that their encoding lacks, and outlive their readers: click
+    and rich turn a closed pipe into exit code 1, which would say that a check failed."""
     codecs.register_error("certus", _spell_out)
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
@@ -116,16 +114,6 @@ console = _ResultConsole()
 
 messages = PlainConsole(stderr=True)
 """For progress and remarks."""
-
-
-def table_of(
-    columns: Sequence[str], rows: Iterable[Sequence[str]], words: Collection[str] = ()
-) -> PlainTable:
-    """Return a table with these columns; ``words`` are those that hold no numbers."""
-    table = make_table(*columns, words=words)
-    for row in rows:
-        table.add_row(*row)
-    return table
 
 
 def print_json(content: object) -> None:
@@ -187,9 +175,6 @@ _LATEX = {
 
 def plain_cell(text: str) -> str:
     """Text for a CSV file, behind a single quote where a spreadsheet program would compute it.
-
-    To read it back, remove one quote from a cell that begins with quotes and one of ``= + - @``, a tab or a
-    carriage return. Numbers stay as they are.
 
     >>> [plain_cell(text) for text in ("=1+1", "'=1", "-5", "a=1")]
     ["'=1+1", "''=1", '-5', 'a=1']

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from certus.cli import options as cli
-from certus.cli.output import console, print_json, table_of
-from certus.display.text import PlainTable, number
+from certus.cli.output import console, print_json
+from certus.display.text import PlainTable, make_table, number
 from certus.errors import CertusError
 
 _UNREADABLE = "unreadable"
@@ -65,7 +65,7 @@ def _show(rows: list[dict[str, Any]]) -> None:
 def _table(rows: list[dict[str, Any]], names: list[str]) -> PlainTable:
     heads = [name.replace("test_", "test ") for name in names]
     cells = ([number(row[name]) for name in names] for row in rows)
-    return table_of(heads, cells, words=("data", "model", "method", "state"))
+    return make_table(*heads, rows=cells, words=("data", "model", "method", "state"))
 
 
 def _describe(path: Path) -> dict[str, Any]:

@@ -60,11 +60,13 @@ def sensitivity(
     RUN is a run directory of a table. Each feature moves alone, and labels stay the same. The worst case is
     bracketed: at least is attained, at most is proven.
     """
+    from certus.data import Subset
     from certus.display.canvas import save_figure
     from certus.display.figures import sensitivity_figure
     from certus.display.tables import sensitivity_table
     from certus.runs import sensitivity as moves
     from certus.runs.factory import features_of, named_feature
+    from certus.runs.loaded_run import named_split
     from certus.training.metrics import clean_metrics
 
     if by is None:
@@ -78,7 +80,8 @@ def sensitivity(
     features = features_of(trained.data)  # refuses data that are not a table
     if names:
         features = [named_feature(trained.data, name) for name in dict.fromkeys(names)]
-    chosen = moves.choose_subset(trained, split, samples or None, seed)
+    rows, source = named_split(trained.data, split), f"{trained.data.name}@{split}"
+    chosen = Subset.of(rows, source, samples or None, seed=seed, stratify=True)
     now = clean_metrics(trained.loss, chosen.data)
     about = {"rows": chosen.as_json(), "now": now}
     if by is not None:

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from certus.cli import options as cli
-from certus.cli.output import console, messages, print_json, require_picture, table_of
-from certus.display.text import number
+from certus.cli.output import console, messages, print_json, require_picture
+from certus.display.text import make_table, number
 from certus.errors import CertusError, require_count
 from certus.kernel.evidence import Evidence
 
@@ -109,7 +109,7 @@ def _show(
     for layer in bound.layers:
         values = (layer.norm, layer.second_derivative, layer.lipschitz, layer.curvature)
         rows.append((layer.path or "–", layer.kind, *map(_cell, values)))
-    console.print(table_of(heads, rows, words=("kind",)))
+    console.print(make_table(*heads, rows=rows, words=("kind",)))
     modulus = bound.cost.strong_convexity
     names = (f"L+ ({bound.evidence})", f"smallest gamma (L+/{modulus:g})", "L+ / sampled curvature")
     rules = []
@@ -119,7 +119,7 @@ def _show(
     if sampled is not None:
         gamma_sampled = sampled / modulus if modulus else math.inf
         rules.append(("sampled on test data (estimated)", _cell(sampled), _cell(gamma_sampled), "1"))
-    console.print(table_of(("bound", *names), rules))
+    console.print(make_table("bound", *names, rows=rules))
     if bound.obstacle is not None:
         unknown = f"There is no finite bound on the curvature of the loss: {bound.obstacle}. {hint}"
         console.print(unknown.strip())

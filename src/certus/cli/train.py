@@ -17,7 +17,7 @@ from certus._format import at_most
 from certus.cli import options as cli
 from certus.cli import output as out
 from certus.cli.output import console, messages
-from certus.display.text import number
+from certus.display.text import make_table, number
 from certus.errors import UnsupportedError, require
 from certus.runs.settings import METHOD_OPTIONS, MODEL, PANELS, Settings, decay_of_layers, typed_decay
 from certus.storage.files import RunError
@@ -141,7 +141,7 @@ def train(
             messages.print(f"Neither --gamma nor --rho given: {suggestion.reason} ({loaded.units}).")
         _show_columns(loaded)
         if training is None:
-            messages.print(preflight.prospects(built.network, shape))
+            messages.print(preflight.certificate_outlook(built.network, shape))
         existed = output is not None and output.exists()
         start = functools.partial(
             start_run, settings=settings, data=loaded, sources=built.sources, locking=not no_lock
@@ -249,7 +249,7 @@ def show_sources(sources: Sources | None) -> None:
 def show_run(run: RunDirectory, result: dict[str, Any], as_json: bool) -> None:
     """Print a table of the last epochs and the final measurements."""
     from certus.bounds.smoothness import format_assumptions
-    from certus.display.tables import epoch_parts, reached_words
+    from certus.display.tables import epoch_parts, proof_words, reached_words
     from certus.runs.factory import read_settings
 
     history = run.history
@@ -290,12 +290,7 @@ def show_run(run: RunDirectory, result: dict[str, Any], as_json: bool) -> None:
         )
     if "proof" in result:
         proof = result["proof"]
-        curvature, gamma = (at_most(proof[name], 5) for name in ("curvature", "gamma"))
-        console.print(
-            f"Certified training ({proof['evidence']}): at the final weights the curvature of the loss is at "
-            f"most {curvature} at every input, so that the inner problem is concave for every gamma above "
-            f"{gamma}."
-        )
+        console.print(proof_words(proof))
         if proof.get("assumptions"):
             console.print(format_assumptions(tuple(proof["assumptions"])))
     console.print(f"Run directory: {run.path}")
@@ -316,7 +311,7 @@ def _show_classes(classes: dict[str, Any]) -> None:
     if len(labels) <= _MOST_CLASSES:
         columns = zip(labels, classes["confusion"], classes["recall"], strict=True)
         rows = [(label, *map(str, counts), number(recall, 3)) for label, counts, recall in columns]
-        console.print(out.table_of(("true class", *labels, "recall"), rows))
+        console.print(make_table("true class", *labels, "recall", rows=rows))
         console.print("Counts of test samples: a row for each true class, a column for each predicted class.")
     label, share = labels[classes["majority"]], classes["majority_share"]
     majority = f"Always predicting {label} would be right on {share:.1%} of the test samples."
@@ -335,6 +330,6 @@ def _show_columns(data: SplitDataset) -> None:
         kind = "–" if column.kind == "dropped" else column.kind
         rows.append((column.name, kind, str(column.missing), str(column.distinct), column.becomes))
     heads = ("column", "kind", "missing", "distinct", "becomes")
-    messages.print(out.table_of(heads, rows, words=("kind", "becomes")))
+    messages.print(make_table(*heads, rows=rows, words=("kind", "becomes")))
     what = "a regression" if data.classes is None else f"{data.classes} classes"
     messages.print(f"Target: {data.recipe.target} ({what}).")

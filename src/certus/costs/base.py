@@ -252,12 +252,8 @@ def infinite_unless(valid: Tensor, bound: Tensor) -> Tensor:
 
 
 def separable_response(gradient: Tensor, point: Tensor, scale: Tensor, domain: Domain) -> Response:
-    """argmax_{z ∈ Z} ⟨g, z − x⟩ − Σᵢ scaleᵢ (zᵢ − xᵢ)², and the maximum.
-
-    Exact when Z is a product of intervals, or when ``scale`` is the same for all coordinates of a sample.
-    Its fixed points are the stationary points of f over Z for *any* positive scale: it is projected
-    gradient ascent.
-    """
+    """argmax_{z ∈ Z} ⟨g, z − x⟩ − Σᵢ scaleᵢ (zᵢ − xᵢ)², and the maximum: projected gradient ascent. Exact
+    when Z is a product of intervals, or when ``scale`` is the same for all coordinates of a sample."""
     target = domain.project(point + gradient / (2 * scale))
     move = target - point
     return Response(target, (inner(gradient, move) - inner(scale * move, move)).clamp_min(0))
@@ -265,18 +261,12 @@ def separable_response(gradient: Tensor, point: Tensor, scale: Tensor, domain: D
 
 @dataclass(frozen=True, eq=False)
 class AttackBall:
-    """Balls that contain {z : c(z, z₀) ≤ ρ}: ‖scale·(z − z₀)‖_p ≤ √(2ρ/s)/floor, s the cost's growth.
+    """Balls that contain {z : c(z, z₀) ≤ ρ}: ‖scale·(z − z₀)‖_p ≤ √(2ρ/s)/floor, s the cost's growth."""
 
-    Attributes:
-        p: 1, 2 or ∞.
-        scale: a positive factor for each coordinate, which broadcasts to a point; None for 1.
-        own: whether c = ‖z − z₀‖_p² for every move, so that the balls are the cost's own.
-    """
-
-    p: float
-    scale: Tensor | None = None
+    p: float  # 1, 2 or ∞
+    scale: Tensor | None = None  # a positive factor for each coordinate, or 1
     floor: float = 1.0
-    own: bool = False
+    own: bool = False  # whether c = ‖z − z₀‖_p² for every move, so that the balls are the cost's own
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from torch import Tensor
 from certus._tensor import inner, per_sample
 from certus.costs.base import Cost, Response, Support, separable_response
 from certus.domains import Domain
-from certus.errors import ArgumentError, require
+from certus.errors import require
 from certus.norms import L2, Norm
 
 
@@ -89,12 +89,8 @@ class Bregman(Cost):
         with torch.enable_grad():
             leaf = points.detach().requires_grad_()
             heights = self.potential(leaf)
-            if heights.shape != (len(points),):
-                raise ArgumentError(
-                    f"`potential` must return one value per sample, shape ({len(points)},); "
-                    f"got shape {tuple(heights.shape)}."
-                )
-            if not heights.requires_grad:
-                raise ArgumentError("`potential` must be differentiable; got values without a gradient.")
+            one, shape = heights.shape == (len(points),), f"shape {tuple(heights.shape)}"
+            require(one, "potential", f"return one value per sample, shape ({len(points)},)", shape)
+            require(heights.requires_grad, "potential", "be differentiable", "values without a gradient")
             (slope,) = torch.autograd.grad(heights.sum(), leaf)
         return heights.detach(), slope

@@ -153,12 +153,8 @@ _Inequality = tuple[Tensor, str, Tensor, Tensor, Tensor, Tensor | None]
 
 
 def check_cost(cost: Cost, domain: Domain, inputs: Tensor, *, derived: bool) -> None:
-    """Raise ``ClaimError`` if a point refutes the cost.
-
-    Args:
-        inputs: (batch, …) points of Z around which to test.
-        derived: whether gradient and gap are certus' own, and only the moduli are claimed.
-    """
+    """Raise ``ClaimError`` if a point of Z around the (batch, …) inputs refutes the cost; of one whose
+    gradient and gap are ``derived`` by certus, only the moduli are claimed."""
     free, name = cost.unmasked, type(cost.unmasked).__name__
     for trait, value in (("growth", free.growth), ("strong_convexity", free.strong_convexity)):
         if not (isinstance(value, int | float) and 0 <= value < math.inf):
@@ -336,11 +332,8 @@ def domain_assumptions(domain: Domain) -> tuple[str, ...]:
 
 
 def check_claims(cost: Cost, domain: Domain, inputs: Tensor) -> None:
-    """Raise ``ClaimError`` if points of Z around the (batch, …) inputs refute a user's cost or domain.
-
-    Each is tested once for inputs of one shape and precision; a cost in float64, if it accepts that: the
-    rounding of float32 would hide an error of a percent.
-    """
+    """Raise ``ClaimError`` if points of Z around the (batch, …) inputs refute a user's cost or domain. Each
+    is tested once for inputs of one shape and precision; a cost in float64, if it accepts that."""
     setting = (tuple(inputs.shape[1:]), inputs.dtype)
     if domain_assumptions(domain) and _PASSED.get((id(domain), *setting)) is not domain:
         check_projection(domain, inputs)
@@ -365,10 +358,8 @@ def _precise_points(cost: Cost, domain: Domain, inputs: Tensor) -> Tensor:
 
 
 def check_claims_everywhere(cost: Cost, shape: tuple[int, ...]) -> None:
-    """Test a user's cost at random points of one shape, if it is defined everywhere.
-
-    A potential may be defined on a domain only, and is tested where that and the data are known.
-    """
+    """Test a user's cost at random points of one shape, if it is defined everywhere. A potential may be
+    defined on a domain only, and is tested where that and the data are known."""
     if is_builtin(cost) or isinstance(cost.unmasked, Bregman):
         return
     try:

@@ -17,7 +17,7 @@ from certus._tensor import check_broadcast
 from certus.costs.base import AttackBall, Cost, Response, Support
 from certus.costs.quadratic import Mahalanobis
 from certus.domains import Box, Domain, Intervals, Unbounded
-from certus.errors import ArgumentError, UnsupportedError, require
+from certus.errors import UnsupportedError, require
 from certus.kernel import costs as kernel_costs
 from certus.norms import Norm
 
@@ -183,8 +183,6 @@ def patch_mask(height: int, width: int, rows: slice, columns: slice) -> Tensor:
     """
     mask = torch.zeros(height, width, dtype=torch.bool)
     mask[rows, columns] = True
-    if not mask.any():
-        raise ArgumentError(
-            f"`rows` and `columns` must meet the {height} × {width} image; got {rows}, {columns}."
-        )
+    meets = bool(mask.any())
+    require(meets, "rows` and `columns", f"meet the {height} × {width} image", f"{rows}, {columns}")
     return mask

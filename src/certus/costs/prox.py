@@ -82,8 +82,7 @@ def _threshold(distance: Tensor, room: Tensor, inverse: Tensor) -> Tensor:
     """(batch, 1) the root s of s/a = Σ min((vᵢ − s)₊, rᵢ): the right side is decreasing and piecewise linear.
 
     It has convex breakpoints at s = vᵢ and concave ones at s = vᵢ − rᵢ. With those above s counted +1 and
-    −1, it is
-    Σ ±(breakpoint − s); so the breakpoints above the root are those at which that is less than breakpoint/a.
+    −1, it is Σ ±(breakpoint − s); so those above the root are those at which that is less than breakpoint/a.
     """
     breakpoints = torch.cat([distance, (distance - room).clamp_min(0)], 1)
     # Stable: among equals the start of a piece comes before its end, and no count is ever negative.

@@ -157,12 +157,8 @@ def in_fifths(source: str, count: int, seed: int) -> dict[str, Tensor]:
 
 
 def split_by(source: str, seed: int, way: str, values: Array) -> dict[str, Tensor]:
-    """Split rows 60% / 20% / 20% by the (n,) values of a column.
-
-    Args:
-        way: "stratified": of each value the same shares; "group": rows of one value stay together; "time":
-            the smallest values train, the largest test, equal ones together.
-    """
+    """Split rows 60% / 20% / 20% by the (n,) values of a column: "stratified" takes the same shares of each
+    value; in a "group" rows of one value stay together; by "time" the largest values test."""
     count = len(values)
     order = shuffled(count, seed)
     codes = torch.from_numpy(np.unique(values, return_inverse=True)[1].reshape(-1))
@@ -203,12 +199,8 @@ PIXELS = "pixels in [0, 1]"
 def image_set(
     name: str, pixels: Bytes, targets: Targets, rows: dict[str, Tensor], sha256: str
 ) -> SplitDataset:
-    """Make a data set of 8-bit images, scaled to [0, 1], channels first.
-
-    Args:
-        pixels: (n, height, width) or (n, channels, height, width) uint8; grey images get a channel of 1.
-        targets: of all n images.
-    """
+    """Make a data set of 8-bit images (n, height, width) or (n, channels, height, width), scaled to [0, 1];
+    grey images get a channel of 1."""
     images = torch.from_numpy(pixels if pixels.ndim != 3 else pixels[:, None])
     values = targets.tensor(name)
     # Chosen as bytes and scaled afterwards: a quarter of the memory is moved about.

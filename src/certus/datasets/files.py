@@ -31,7 +31,7 @@ from certus.datasets.base import (
 )
 from certus.datasets.tables import Column, table
 from certus.domains import Unbounded
-from certus.errors import ArgumentError, require
+from certus.errors import ArgumentError, optional_import, require
 from certus.storage.files import open_regular, read_up_to
 
 MOST_AXES = 8
@@ -59,11 +59,8 @@ def train_and_test(
     calibration: int = 12,
     class_names: tuple[str, ...] | None = None,
 ) -> SplitDataset:
-    """Make a data set of the four arrays of ``FILES``: images (n, …) and labels (n,), all uint8.
-
-    Args:
-        calibration: 1/calibration of the training images calibrate; by default 5,000 of MNIST's 60,000.
-    """
+    """Make a data set of the four uint8 arrays of ``FILES``; 1/calibration of the training images calibrate,
+    by default 5,000 of MNIST's 60,000."""
     images = np.concatenate([arrays["train_images"], arrays["test_images"]])
     labels = np.concatenate([arrays["train_labels"], arrays["test_labels"]]).astype(np.int64)
     count, test_count = len(arrays["train_labels"]), len(arrays["test_labels"])
@@ -290,10 +287,8 @@ def image_folder(path: Path, *, seed: int = 0) -> SplitDataset:
 
 def _read_images(source: str, root: Path, files: list[Path]) -> Bytes:
     """Decode images as (n, 1 or 3, height, width) uint8."""
-    try:
-        from PIL import Image, UnidentifiedImageError
-    except ImportError as missing:
-        raise ArgumentError(f"`{source}` needs the package pillow: pip install pillow.") from missing
+    remedy = f"`{source}` needs the package pillow: pip install pillow."
+    Image = optional_import("PIL.Image", remedy, ArgumentError)
     Image.init()
     formats = [name for name in FORMATS if name in Image.OPEN]
     pictures: list[Bytes] = []
@@ -321,7 +316,7 @@ def _read_images(source: str, root: Path, files: list[Path]) -> Bytes:
                 pictures.append(np.asarray(image.convert("L" if image.mode in GREY else "RGB")))
         except ArgumentError:
             raise
-        except UnidentifiedImageError:
+        except Image.UnidentifiedImageError:
             rule = f"be an image, as its name says, of the formats {', '.join(FORMATS)}"
             content = "another kind of file, or a damaged one"
             raise ArgumentError(f"`{file}` must {rule}; got {content}.") from None

@@ -31,12 +31,8 @@ _SHARED = ("domain", "classes", "units", "weights", "class_names", "input_scale"
 
 @dataclass(frozen=True, eq=False)
 class NewRows:
-    """Rows of a table in the encoding of another data set.
-
-    Attributes:
-        inputs: (n, features); targets: (n,), or None where the table has no such column.
-        notes: on unknown categories and missing numbers.
-    """
+    """Rows in the encoding of another data set, with notes on unknown categories and missing numbers. The
+    targets (n,) are None where the table has no such column."""
 
     inputs: Tensor
     targets: Tensor | None
@@ -44,14 +40,10 @@ class NewRows:
 
 
 def new_table(ours: SplitDataset, spec: str, options: TableOptions) -> RawTable:
-    """Read the cells of a new table, whose encoding and separator may differ from those of ``ours``.
+    """Read the cells of a new table like that of ``ours``, which was read with ``options``.
 
-    A CSV file is read as the table of ``ours`` was. If that fails or lacks columns, other encodings and
-    separators are tried; if it has unknown categories with letters outside ASCII, other encodings. The
-    reading with the fewest unknown categories is taken, and named in the remark of the table.
-
-    Args:
-        options: how the table of ``ours`` was read.
+    If that fails or lacks columns, other encodings and separators are tried; if it has unknown categories
+    with letters outside ASCII, other encodings. The reading with the fewest unknown categories is taken.
     """
     recipe = ours.recipe
     if recipe is None or not spec.startswith("csv:"):
@@ -83,10 +75,8 @@ def new_table(ours: SplitDataset, spec: str, options: TableOptions) -> RawTable:
 
 
 def new_rows(ours: SplitDataset, table: RawTable) -> NewRows:
-    """Encode a table by the recipe of ``ours``; the target may be absent.
-
-    Raises ``ArgumentError`` with all problems of the table.
-    """
+    """Encode a table by the recipe of ``ours``; the target may be absent. Raises ``ArgumentError`` with all
+    problems of the table."""
     recipe, encoding = ours.recipe, ours.train.encoding
     if recipe is None or encoding is None:
         raise ArgumentError(f"`data` must be like {ours.name}, which is not a table; got {table.source}.")
@@ -106,12 +96,8 @@ def load_like(
     target: str | None = None,
     options: TableOptions | None = None,
 ) -> SplitDataset:
-    """Load the data set ``spec`` in the encoding of ``ours``.
-
-    Args:
-        seed: decides on its splits; target: the target column of a table.
-        options: how its file is read, encoding and separator.
-    """
+    """Load the data set ``spec`` in the encoding of ``ours``; the seed decides on its splits, and its file is
+    read with ``options``."""
     if ours.recipe is not None and spec.startswith(TABLES):
         table = new_table(ours, spec, options or TableOptions())
         new = new_rows(ours, table)

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from certus.datasets.base import Array, describe_error
-from certus.errors import ArgumentError, UnsupportedError, require, truncate
+from certus.errors import ArgumentError, optional_import, require, truncate
 from certus.storage.files import open_regular
 
 Cells = Sequence[str | None]
@@ -130,10 +130,8 @@ _DATE = re.compile(r"(\d{1,2})([./])(\d{1,2})\2(\d{4})")
 
 
 def plain_number(cell: str) -> float | None:
-    """Parse a number in common notation, which may be infinite; None for other text.
-
-    1_000, which Python accepts, is not a number.
-    """
+    """Parse a number in common notation, which may be infinite; None for other text, such as Python's
+    1_000."""
     try:
         return None if "_" in cell else float(cell)
     except ValueError:
@@ -273,10 +271,7 @@ _MICROSECONDS = 86_400_000_000.0  # of a day
 def parquet_table(path: Path) -> RawTable:
     """Read the columns of a Parquet file."""
     source = f"parquet:{path}"
-    try:
-        from pyarrow import parquet
-    except ImportError:
-        raise UnsupportedError("Parquet files need pyarrow: pip install 'certus[frames]'.") from None
+    parquet = optional_import("pyarrow.parquet", "Parquet files need pyarrow: pip install 'certus[frames]'.")
     try:
         with open_regular(path) as stream:
             frame = parquet.read_table(stream)
@@ -288,10 +283,7 @@ def parquet_table(path: Path) -> RawTable:
 
 def frame_table(frame: Any, source: str) -> RawTable:
     """Return the columns of a frame: numbers and days unchanged, all others as words."""
-    try:
-        import narwhals
-    except ImportError:
-        raise UnsupportedError("Frames need narwhals: pip install 'certus[frames]'.") from None
+    narwhals = optional_import("narwhals", "Frames need narwhals: pip install 'certus[frames]'.")
     try:
         table = narwhals.from_native(frame, eager_only=True)
     except TypeError:

@@ -82,23 +82,15 @@ class Column:
 
 @dataclass(frozen=True)
 class ColumnRecipe:
-    """Encoding of one column of a table.
-
-    Attributes:
-        kind: one of ``READERS``, "category" or "dropped".
-        missing, distinct: gaps and different values in the table that it was learnt from.
-        categories: of a category, in order.
-        median: of the training rows of a number; a gap gets it.
-        reason: why it is dropped.
-    """
+    """Encoding of one column of a table."""
 
     name: str
-    kind: str
-    missing: int
-    distinct: int
-    categories: tuple[str, ...] = ()
-    median: float = 0.0
-    reason: str = ""
+    kind: str  # one of ``READERS``, "category" or "dropped"
+    missing: int  # gaps in the table that it was learnt from
+    distinct: int  # different values there
+    categories: tuple[str, ...] = ()  # of a category, in order
+    median: float = 0.0  # of the training rows of a number; a gap gets it
+    reason: str = ""  # why it is dropped
 
     @property
     def becomes(self) -> str:
@@ -418,12 +410,8 @@ def table(
     standardize: bool = True,
     later: Mapping[str, Tensor] | None = None,
 ) -> SplitDataset:
-    """Make a data set of (n, features) float32 inputs, with the columns in the order given.
-
-    Args:
-        standardize: False leaves numeric columns and the targets of a regression as they are.
-        later: name → row numbers of later samples; like all others they are scaled by the training rows.
-    """
+    """Make a data set of (n, features) float32 inputs. All rows, also those of ``later`` samples, are scaled
+    by the training rows; without ``standardize``, numbers and targets stay as they are."""
     train = rows["train"].numpy()
     scaling: list[tuple[float, float]] = []
     for column in columns:

@@ -32,22 +32,15 @@ def run_colour(index: int) -> str:
 
 @dataclass(frozen=True)
 class Line:
-    """A named line, drawn by matplotlib in figures and by plotly in reports.
-
-    Attributes:
-        y: values at ``x``; None where there is none.
-        dash: "solid", "dash" or "dot".
-        step: "post" holds a value until the next x, "pre" takes it from the previous x on, "" joins points.
-        filled: the band between this line and the one before it is shaded.
-    """
+    """A named line, drawn by matplotlib in figures and by plotly in reports."""
 
     name: str
     x: Sequence[float]
-    y: Sequence[float | None]
+    y: Sequence[float | None]  # values at ``x``; None where there is none
     colour: str
-    dash: str = "solid"
-    step: str = ""
-    filled: bool = False
+    dash: str = "solid"  # or "dash", "dot"
+    step: str = ""  # "post" holds a value until the next x, "pre" takes it from the previous x on
+    filled: bool = False  # the band between this line and the one before it is shaded
 
 
 _DASHES: dict[str, Any] = {"solid": "-", "dash": (0, (4, 3)), "dot": ":"}

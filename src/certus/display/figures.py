@@ -53,9 +53,7 @@ FAILED = "hollow: found less than a weaker attack did, so this one failed"
 
 def failed_attacks(strengths: Sequence[float], values: Sequence[float], towards: int = 1) -> list[int]:
     """Return the indices of failed attacks: each found less than a weaker one, whose moves it may make too.
-
-    Args:
-        towards: 1 if larger strengths are stronger, −1 if smaller ones are, 0 for curves of no attack.
+    Strengths grow towards 1 or −1; 0 is for curves of no attack.
 
     >>> failed_attacks([0.0, 0.1, 0.2, 0.3], [0.1, 0.5, 0.3, 0.5])
     [2]
@@ -71,23 +69,16 @@ def failed_attacks(strengths: Sequence[float], values: Sequence[float], towards:
 
 @dataclass(frozen=True)
 class Panel:
-    """Curves on one pair of axes.
-
-    Attributes:
-        strength, quantity: labels of the axes; ``logarithmic`` is about the first.
-        marked: the budget of training, for a vertical line.
-        ticks: of the axis of strengths; chosen by matplotlib if empty.
-        towards: the direction of stronger attacks, for ``failed_attacks``.
-    """
+    """Curves on one pair of axes."""
 
     title: str
-    strength: str
-    quantity: str
+    strength: str  # label of the first axis
+    quantity: str  # label of the second axis
     curves: Mapping[str, Curve]
-    marked: float | None = None
-    logarithmic: bool = False
-    ticks: Sequence[float] = ()
-    towards: int = 0
+    marked: float | None = None  # the budget of training, for a vertical line
+    logarithmic: bool = False  # the first axis
+    ticks: Sequence[float] = ()  # of the first axis; chosen by matplotlib if empty
+    towards: int = 0  # the direction of stronger attacks, for ``failed_attacks``
 
 
 def numbered_styles(names: Iterable[str]) -> dict[str, Style]:
@@ -221,11 +212,8 @@ def bracket_lines(certificate: Certificate, curve: Sequence[Bracket], quantity: 
 
 
 def accuracy_lines(certificate: Certificate, farthest: float) -> list[Line]:
-    """Return the share that no move of length ε misleads: certified, and left by attacks.
-
-    All shares fall with ε, in steps at the radii that were certified and found. The lines have points on both
-    sides of them. Between two points the value at the farther one is proven, that at the nearer one attained.
-    """
+    """Return the share that no move of length ε misleads: certified, and left by attacks. All shares fall in
+    steps, with points on both sides: between two the farther one's is proven, the nearer one's attained."""
     radii = {*certificate.epsilons, *(farthest * step / _GRID for step in range(_GRID + 1))}
     for costs in (certificate.proven_error_cost, certificate.attained_error_cost):
         if costs is not None:
@@ -310,10 +298,8 @@ def bracket_figure(certificate: Certificate, title: str = "") -> Figure:
 def smoothed_panels(
     certificate: SmoothedCertificate, distances: Sequence[float]
 ) -> list[tuple[Quantity, str, list[Line]]]:
-    """Return the quantities that have a panel, each with the label of its axis and its lines against √ρ.
-
-    The ideal vote is drawn beside the vote, if there is one; it cannot be measured and has no lower side.
-    """
+    """Return the quantities that have a panel, each with the label of its axis and its lines against √ρ. The
+    ideal vote, which has no lower side, is drawn beside the vote if there is one."""
     labels = {
         "error": "error rate of one noisy prediction",
         "vote": f"error rate of a vote of {certificate.votes}",
@@ -404,12 +390,8 @@ _MAX_FEATURES = 20
 
 
 def sensitivity_figure(moves: Sequence[Any], clean: Mapping[str, float], share: float) -> Figure:
-    """Draw a bar for each feature that moves alone by a share of its spread, from attained to proven.
-
-    Args:
-        moves: the most fragile first; 20 are drawn.
-        clean: loss and accuracy of the unmoved data.
-    """
+    """Draw a bar for each of the 20 most fragile features, from attained to proven, where it moves alone by a
+    share of its spread; ``clean`` are loss and accuracy of the unmoved data."""
     moves = list(moves[:_MAX_FEATURES])[::-1]
     labelled, count = moves[0].bracket.error_high is not None, len(moves)
     quantity = "error" if labelled else "loss"

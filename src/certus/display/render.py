@@ -22,14 +22,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def _fit_figure(result: Fit, title: str) -> Figure:
-    return training_figure([asdict(epoch) for epoch in result.history], title)
-
-
 _VIEWS: dict[type, tuple[Callable[[Any], list[Part]], Callable[[Any, str], Figure]]] = {
     Certificate: (certificate_parts, bracket_figure),
     SmoothedCertificate: (smoothed_parts, smoothed_figure),
-    Fit: (fit_parts, _fit_figure),
+    Fit: (fit_parts, lambda fit, title: training_figure([asdict(epoch) for epoch in fit.history], title)),
 }
 
 

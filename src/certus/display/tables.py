@@ -76,7 +76,9 @@ def bracket_tables(certificate: Certificate) -> list[PlainTable]:
         where = f"{bracket.rho:g}", f"{bracket.distance:.3g}"
         if proof:
             sides = _sides(bracket.loss_low, bracket.loss_high, limit)
-            losses.add_row(*where, *sides, _rule_shares(bracket.rho, bracket.rules))
+            ranked = sorted(bracket.rules.items(), key=lambda item: -item[1])
+            shares = ", ".join(f"{name} {share:.0%}" for name, share in ranked)
+            losses.add_row(*where, *sides, shares if bracket.rho else "the data themselves")
         else:
             losses.add_row(*where, at_least(bracket.loss_low), "no proof")
         low, high = _sides(bracket.error_low, bracket.error_high, 1.0)
@@ -175,14 +177,6 @@ def _about_words(certificate: Certificate | SmoothedCertificate) -> str:
 def units_of(certificate: Certificate | SmoothedCertificate) -> str:
     """Return the units of distances; a certificate that was made in Python has no name for them."""
     return str(certificate.about.get("units") or "the norm of the cost")
-
-
-def _rule_shares(rho: float, rules: Mapping[str, float]) -> str:
-    if rho == 0:
-        return "the data themselves"
-    return ", ".join(
-        f"{name} {share:.0%}" for name, share in sorted(rules.items(), key=lambda item: -item[1])
-    )
 
 
 def _sides(low: float | None, high: float | None, limit: float | None = None) -> tuple[str, str]:
@@ -319,9 +313,14 @@ def fit_parts(fit: Fit) -> list[Part]:
         level = {"gamma": fit.robustness.gamma, "rho_hat": fit.robustness.rho_hat}
         parts.append(reached_words(level | {"evidence": "estimated", "status": fit.robustness.status.value}))
     if fit.proof is not None:
-        parts.append(
-            f"Certified training ({fit.proof.evidence}): at the final weights the curvature of the loss is "
-            f"at most {at_most(fit.proof.curvature, 5)} at every input, so that the inner problem is concave "
-            f"for every gamma above {at_most(fit.proof.gamma, 5)}."
-        )
+        parts.append(proof_words(fit.proof.as_json() | {"gamma": fit.proof.gamma}))
     return parts
+
+
+def proof_words(proof: Mapping[str, Any]) -> str:
+    """State the bound of certified training."""
+    return (
+        f"Certified training ({proof['evidence']}): at the final weights the curvature of the loss is at "
+        f"most {at_most(proof['curvature'], 5)} at every input, so that the inner problem is concave for "
+        f"every gamma above {at_most(proof['gamma'], 5)}."
+    )

@@ -90,16 +90,15 @@ Part = PlainTable | str
 """A result is shown as a list of parts: tables, and sentences of one line each."""
 
 
-def make_table(*columns: str, words: Collection[str] = ()) -> PlainTable:
-    """Return an empty table with these columns: the first is left-aligned, numbers are right-aligned.
-
-    Args:
-        words: columns that hold words, not numbers; they are left-aligned.
-    """
+def make_table(*columns: str, rows: Iterable[Iterable[str]] = (), words: Collection[str] = ()) -> PlainTable:
+    """Return a table with these columns and rows: numbers are right-aligned, the first column and those of
+    words left-aligned."""
     table = PlainTable(box=None, pad_edge=False, header_style="bold")
     for index, column in enumerate(columns):
         side: Literal["left", "right"] = "left" if index == 0 or column in words else "right"
         table.add_column(_one_line(column), justify=side, overflow="fold", no_wrap=index == 0)
+    for row in rows:
+        table.add_row(*row)
     return table
 
 
@@ -115,12 +114,9 @@ def number(value: object, digits: int = 4) -> str:
 
 
 def as_text(parts: Iterable[Part]) -> str:
-    """Return tables and sentences as a command prints them, without colours.
+    """Return tables and sentences as a command prints them, without colours, as wide as the terminal or 80.
 
-    The text is as wide as the terminal, or 80 columns if there is none.
-
-    >>> table = make_table("name", "size")
-    >>> table.add_row("a", "12")
+    >>> table = make_table("name", "size", rows=[("a", "12")])
     >>> print(as_text([table, "Sizes are in metres."]))
     name  size
     a       12

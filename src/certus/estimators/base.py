@@ -63,12 +63,8 @@ def feature_spreads(inputs: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray
 
 
 def read_prices(prices: Any, spreads: np.ndarray, names: np.ndarray | None) -> np.ndarray:
-    """Return (features,) positive prices, ∞ for frozen features.
-
-    Args:
-        prices: None, one number, one for each feature, or a mapping from names or positions of features;
-            those that it does not name keep 1/s².
-    """
+    """Return (features,) positive prices, ∞ for frozen features, from None, one number, one for each feature,
+    or a mapping from names or positions, beside which others keep 1/s²."""
     count, chosen = len(spreads), 1 / spreads**2
     if isinstance(prices, Mapping):
         labels = [] if names is None else [str(name) for name in names]
@@ -265,11 +261,7 @@ class RobustEstimator(BaseEstimator):  # type: ignore[misc]
     def _train(
         self, X: np.ndarray, targets: Tensor, weights: np.ndarray, outputs: int, certified: bool, unit: float
     ) -> None:
-        """Fit ``module_``.
-
-        Args:
-            unit: of the loss; γ is divided by it.
-        """
+        """Fit ``module_``; γ is divided by the ``unit`` of the loss."""
         both = self.gamma is not None and self.rho is not None
         require(not both, "gamma", "be left out where `rho` is given", f"{self.gamma} and {self.rho}")
         if self.gamma is not None:

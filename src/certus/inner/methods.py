@@ -22,17 +22,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Perturbation:
-    """Batch that a method has moved.
+    """Batch that a method has moved."""
 
-    Attributes:
-        inputs: (batch, …) moved, and detached.
-        targets: those that belong to them; they move only under a label cost.
-        measured: per-sample quantities by name, (batch,) each.
-    """
-
-    inputs: Tensor
-    targets: Tensor | None
-    measured: dict[str, Tensor]
+    inputs: Tensor  # (batch, …) moved, and detached
+    targets: Tensor | None  # those that belong to them; they move only under a label cost
+    measured: dict[str, Tensor]  # (batch,) quantities by name
 
 
 class Method(ABC):
@@ -45,11 +39,8 @@ class Method(ABC):
     def perturb(
         self, loss: AnyLoss, inputs: Tensor, targets: Tensor | None = None, weights: Tensor | None = None
     ) -> Perturbation:
-        """Move a batch, with its targets and measured quantities: by default squared L2 distances.
-
-        Args:
-            weights: (batch,) weights of the samples, for a method that takes means; all alike when None.
-        """
+        """Move a batch, with its targets and measured quantities: by default squared L2 distances; (batch,)
+        weights of the samples are for a method that takes means."""
         moved = self(loss, inputs, targets)
         move = moved - inputs
         return Perturbation(moved, targets, {"rho_running": inner(move, move)})
@@ -112,10 +103,7 @@ _MEANT = {
 
 
 def as_method(method: MethodLike | None, name: str = "method") -> Method:
-    """Return a method, one made of a function, or ERM for None.
-
-    Args:
-        name: of the caller's argument, for errors.
+    """Return a method, one made of a function, or ERM for None; errors are about the argument ``name``.
 
     >>> as_method(None)
     ERM()

@@ -238,10 +238,8 @@ class WRM(Method):
         return solution
 
     def _start(self, objective: Objective, weights: Tensor | None) -> None:
-        """Set γ to its value for a linear loss, for one gradient per sample.
-
-        A linear loss moves a point by δ/γ, δ its move at γ = 1, at a cost of c(δ)/γ².
-        """
+        """Set γ to its value for a linear loss, for one gradient per sample: with the move δ at γ = 1, such a
+        loss moves a point by δ/γ, at a cost of c(δ)/γ²."""
         linear = replace(objective, domain=Unbounded()).evaluate(objective.origin)
         cost = objective.cost.value(linear.target, objective.origin)
         mean = _mean(cost, linear.finite & torch.isfinite(cost), weights)

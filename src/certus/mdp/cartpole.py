@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
-from certus.errors import ArgumentError, UnsupportedError, require, require_count
+from certus.errors import ArgumentError, optional_import, require, require_count
 from certus.mdp._compiled import Real, compiled
 
 if TYPE_CHECKING:
@@ -93,11 +93,7 @@ advance_fast, fallen_fast = compiled(advance), compiled(fallen)
 
 
 def _gymnasium() -> Any:
-    try:
-        import gymnasium
-    except ImportError:
-        raise UnsupportedError("Environments need gymnasium: pip install 'certus[rl]'.") from None
-    return gymnasium
+    return optional_import("gymnasium", "Environments need gymnasium: pip install 'certus[rl]'.")
 
 
 def discretize_action(env: gymnasium.Env[Any, Any], choices: int) -> gymnasium.Env[Any, int]:
@@ -147,22 +143,14 @@ def set_physics(env: Any, system: CartPole) -> None:
 
 
 def check_spaces(observations: Any, actions: Any, columns: tuple[int, ...] | None, axes: int) -> int:
-    """Return the number of actions.
-
-    Raises ``ArgumentError`` unless observations are continuous, actions are discrete, and ``columns`` (None:
-    all of an observation) are ``axes`` coordinates.
-    """
+    """Return the number of actions; raise ``ArgumentError`` unless they are discrete, observations are
+    continuous, and ``columns`` (None: all of an observation) are ``axes`` coordinates."""
     spaces = _gymnasium().spaces
     continuous = isinstance(observations, spaces.Box) and np.issubdtype(observations.dtype, np.floating)
-    if not continuous or len(observations.shape) != 1:
-        raise ArgumentError(
-            f"`env` must have continuous observations, a one-dimensional Box of real numbers, since states "
-            f"are moved by gradients; got {observations}."
-        )
-    if not isinstance(actions, spaces.Discrete) or actions.start != 0:
-        raise ArgumentError(
-            f"`env` must have Discrete actions that start at 0 (discretize_action makes them); got {actions}."
-        )
+    rule = "have continuous observations, a one-dimensional Box of real numbers: gradients move the states"
+    require(continuous and len(observations.shape) == 1, "env", rule, observations)
+    discrete = isinstance(actions, spaces.Discrete) and actions.start == 0
+    require(discrete, "env", "have Discrete actions that start at 0 (discretize_action makes them)", actions)
     width = observations.shape[0]
     seen = tuple(range(width)) if columns is None else columns
     require(all(0 <= column < width for column in seen), "columns", f"lie in [0, {width})", columns)

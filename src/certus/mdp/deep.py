@@ -64,17 +64,11 @@ _QUICK = BarzilaiBorwein(tolerance=1e-2, max_gradients=4)
 
 @dataclass(frozen=True)
 class DeepTraining:
-    """Result of deep Q-learning.
+    """Result of deep Q-learning."""
 
-    Attributes:
-        policy: greedy in the slowly following Q⁻.
-        lengths: (episodes,) how long each lasted, in the order in which they ended.
-        transport: (updates,) mean transport cost of the moved next states; zeros for a nominal agent.
-    """
-
-    policy: DeepPolicy
-    lengths: NDArray[np.int64]
-    transport: NDArray[np.float64]
+    policy: DeepPolicy  # greedy in the slowly following Q⁻
+    lengths: NDArray[np.int64]  # (episodes,) how long each lasted, in the order in which they ended
+    transport: NDArray[np.float64]  # (updates,) mean transport cost of moved states; 0 for a nominal agent
 
 
 @dataclass(frozen=True)

@@ -25,18 +25,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class NetworkShape:
-    """Shape of a Q-network.
-
-    Args:
-        scales: a typical size of each coordinate; states are divided by them.
-        hidden: width of both hidden layers.
-        discount: λ; outputs are multiplied by 1/(1 − λ), the sum of discounted ones.
-    """
+    """Shape of a Q-network."""
 
     actions: int
-    scales: tuple[float, ...]
-    hidden: int = 64
-    discount: float = 0.99
+    scales: tuple[float, ...]  # a typical size of each coordinate; states are divided by them
+    hidden: int = 64  # width of both hidden layers
+    discount: float = 0.99  # λ; outputs are multiplied by 1/(1 − λ), the sum of discounted ones
 
     def __post_init__(self) -> None:
         require_count("actions", self.actions)
@@ -145,12 +139,8 @@ class Policy(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class TabularPolicy:
-    """argmax_a Q(cell(s), a).
-
-    Attributes:
-        table: (cells, actions) Q.
-        columns: which entries of an observation the covering covers; None, all of them.
-    """
+    """argmax_a Q(cell(s), a) in a (cells, actions) table; the covering is of some ``columns`` of an
+    observation, or of all."""
 
     table: NDArray[np.float64]
     covering: Covering
@@ -197,17 +187,11 @@ def load_policy(path: str | Path) -> TabularPolicy | DeepPolicy:
 
 @dataclass(frozen=True)
 class Trials:
-    """Results of cart-pole episodes.
+    """Results of cart-pole episodes, (trials,) each."""
 
-    Attributes:
-        lengths: (trials,) steps until the pole or the cart was beyond its limit, at most the step limit.
-        fell: (trials,) whether the pole was.
-        ran_off: (trials,) whether the cart was, with the pole still up.
-    """
-
-    lengths: NDArray[np.int64]
-    fell: NDArray[np.bool_]
-    ran_off: NDArray[np.bool_]
+    lengths: NDArray[np.int64]  # steps until the pole or the cart was beyond its limit, or the step limit
+    fell: NDArray[np.bool_]  # whether the pole was
+    ran_off: NDArray[np.bool_]  # whether the cart was, with the pole still up
 
 
 def episode_lengths(
@@ -230,10 +214,8 @@ def run_trials(
     seed: int = 0,
     step_limit: int = STEP_LIMIT,
 ) -> Trials:
-    """Run episodes on the simulated cart-pole, all side by side.
-
-    Equal seeds give equal first states, so that policies can be compared in pairs.
-    """
+    """Run episodes on the simulated cart-pole, all side by side. Equal seeds give equal first states, so that
+    policies can be compared in pairs."""
     require_count("trials", trials)
     require_count("step_limit", step_limit)
     state = np.random.default_rng(seed).uniform(-START, START, (4, trials))

@@ -85,15 +85,10 @@ def _cheapest(values: Points, costs: Points, gamma: float) -> Points:
 
 @dataclass(frozen=True, eq=False)
 class RobustOptimum:
-    """Result of robust value iteration.
+    """Result of robust value iteration."""
 
-    Attributes:
-        values: (states,) V.
-        table: (states, actions) r + λ inf E_P V; the optimal action is the largest of its row.
-    """
-
-    values: Points
-    table: Points
+    values: Points  # (states,) V
+    table: Points  # (states, actions) r + λ inf E_P V; the optimal action is the largest of its row
 
 
 def robust_optimum(

@@ -68,18 +68,11 @@ class Decay:
 
 @dataclass(frozen=True)
 class Training:
-    """Result of tabular Q-learning.
+    """Result of tabular Q-learning. The late ``transport`` is the radius ρ̂ trained for: *estimated*."""
 
-    Attributes:
-        policy: greedy in the learnt Q.
-        lengths: (episodes,) how long each episode lasted.
-        transport: (episodes,) mean transport cost c(s, ŝ) of its transitions; 0 for a nominal agent. Its
-            late entries are the radius ρ̂ that this policy was trained for: *estimated*.
-    """
-
-    policy: TabularPolicy
-    lengths: NDArray[np.int64]
-    transport: NDArray[np.float64]
+    policy: TabularPolicy  # greedy in the learnt Q
+    lengths: NDArray[np.int64]  # (episodes,) how long each lasted
+    transport: NDArray[np.float64]  # (episodes,) mean transport cost c(s, ŝ); 0 for a nominal agent
 
 
 @dataclass(frozen=True)

@@ -188,12 +188,8 @@ class RobustTransition:
             )
 
     def __call__(self, states: Tensor, value: Value | None = None) -> Tensor:
-        """Return the moved states, detached, in closed form where there is one; shapes stay the same.
-
-        Args:
-            states: (batch, …) ŝ, what the environment did.
-            value: V; None leaves the Q-term out.
-        """
+        """Return the moved states, detached, in closed form where there is one; shapes stay the same. Without
+        a ``value`` V the Q-term is left out."""
         simple = type(self._wrm.cost) is SquaredL2 and type(self._wrm.domain) is Unbounded
         if value is None and simple and isinstance(self.reward, AngleReward):
             return self.reward.lowest(states, self.gamma)

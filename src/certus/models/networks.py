@@ -192,11 +192,8 @@ def _check_units(widths: Sequence[int], units: str) -> None:
 
 
 def check_weights(widths: Sequence[int], window: int = 1) -> None:
-    """Raise ``ArgumentError`` for layers that are too large for memory, before any is allocated.
-
-    Args:
-        widths: of inputs, of all layers, and of outputs; or channels, with ``window`` weights each.
-    """
+    """Raise ``ArgumentError`` for layers too large for memory, before any is allocated: their widths from
+    inputs to outputs, or channels with ``window`` weights each."""
     count = window * sum(inputs * outputs for inputs, outputs in itertools.pairwise(widths))
     rule = f"have at most {MOST_WEIGHTS} weights (FILE.py:FACTORY may have more)"
     require(count <= MOST_WEIGHTS, "model", rule, count)
@@ -233,15 +230,12 @@ def build_model(spec: str, data: SplitDataset, seed: int = 0) -> nn.Module:
 
 
 def build_from(
-    spec: str, data: SplitDataset, seed: int = 0, *, known: Mapping[str, str] | None = None
+    spec: str, data: SplitDataset, seed: int = 0, *, expected: Mapping[str, str] | None = None
 ) -> BuiltModel:
-    """Build a network, and record the user's code that was executed.
-
-    Args:
-        known: sha256 by file name; of the user's own code, nothing else is executed.
-    """
+    """Build a network, and record the user's code that was executed: nothing but files of the ``expected``
+    sha256."""
     outputs = data.classes or math.prod(data.train.targets.shape[1:])
-    code = OwnCode(spec, known) if is_own_file(spec) else None
+    code = OwnCode(spec, expected) if is_own_file(spec) else None
     with torch.random.fork_rng(), nullcontext() if code is None else code.imports():
         torch.manual_seed(seed)
         if code is None:
@@ -262,11 +256,8 @@ def default_model(data: SplitDataset, certified: bool = False) -> str:
 
 
 def _by_name(spec: str, inputs: Tensor, outputs: int) -> nn.Module:
-    """Build a network by its name, or by KIND:WIDTHS and options.
-
-    More than 256 inputs of a certified-mlp meet 256 principal components first, unless COMPONENTS says
-    otherwise; 0 means none.
-    """
+    """Build a network by its name, or by KIND:WIDTHS and options. More than 256 inputs of a certified-mlp
+    meet 256 principal components first, unless COMPONENTS says otherwise; 0 means none."""
     shape = tuple(inputs.shape[1:])
     if spec == "mnist-cnn":
         require(shape == (1, 28, 28), "model", "have inputs of shape (1, 28, 28) for mnist-cnn", shape)

@@ -32,15 +32,10 @@ _INSTALLED = tuple(Path(sysconfig.get_path(name)).resolve() for name in ("stdlib
 
 @dataclass(frozen=True)
 class Sources:
-    """Source files that were executed to build a network.
+    """Source files that were executed to build a network."""
 
-    Attributes:
-        files: sha256 of the file and of the modules beside it, by their path from its folder.
-        uncovered: modules from its folder that are not Python source, such as ``fast.so``: not hashed.
-    """
-
-    files: Mapping[str, str]
-    uncovered: tuple[str, ...] = ()
+    files: Mapping[str, str]  # sha256 of the file and of modules beside it, by their path from its folder
+    uncovered: tuple[str, ...] = ()  # modules beside it that are not Python source: not hashed
 
 
 def is_own_file(spec: str) -> bool:
@@ -64,15 +59,12 @@ def own_place(error: BaseException) -> str | None:
 
 
 class OwnCode(MetaPathFinder):
-    """A user's file, read once, and finder of the modules beside it.
+    """A user's file, read once, and finder of the modules beside it; only code of a ``expected`` sha256 is
+    executed, by file name, or any if that is None."""
 
-    Args:
-        known: the only sha256 by file name that may be executed; None accepts any.
-    """
-
-    def __init__(self, spec: str, known: Mapping[str, str] | None = None) -> None:
+    def __init__(self, spec: str, expected: Mapping[str, str] | None = None) -> None:
         file, _, self._factory = spec.rpartition(":")
-        self._path, self._known = Path(file), known
+        self._path, self._expected = Path(file), expected
         self._content = _read(self._path)
         self._folder = self._path.resolve().parent
         self._files: dict[str, str] = {}
@@ -118,13 +110,12 @@ class OwnCode(MetaPathFinder):
         return self._folder in path.parents and not any(place in path.parents for place in _INSTALLED)
 
     def accept(self, path: Path, content: bytes) -> None:
-        """Record the sha256 of code before its execution; raise ``ArgumentError`` unless it is known."""
+        """Record the sha256 of code before its execution; raise ``ArgumentError`` unless it is expected."""
         name, sha256 = path.relative_to(self._folder).as_posix(), hashlib.sha256(content).hexdigest()
-        if self._known is not None and self._known.get(name) != sha256:
-            raise ArgumentError(
-                "`model` must be the file that the run was started with, and import the same modules beside "
-                f"it; got {path}, which has another sha256 or was not imported then."
-            )
+        if self._expected is not None and self._expected.get(name) != sha256:
+            rule = "be the file that the run was started with, and import the same modules beside it"
+            got = f"{path}, which has another sha256 or was not imported then"
+            raise ArgumentError(f"`model` must {rule}; got {got}.")
         self._files[name] = sha256
 
     def find_spec(

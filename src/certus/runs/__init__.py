@@ -23,19 +23,18 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Recorder": "runs.directory",
-    "RunDirectory": "runs.directory",
-    "RunError": "storage.files",
-    "RunLock": "storage.write",
-    "Settings": "runs.settings",
-    "find_runs": "runs.directory",
-    "load_model": "runs.factory",
-    "load_run": "runs.loaded_run",
+    "runs.directory": ("Recorder", "RunDirectory", "find_runs"),
+    "runs.factory": ("load_model",),
+    "runs.loaded_run": ("load_run",),
+    "runs.settings": ("Settings",),
+    "storage.files": ("RunError",),
+    "storage.write": ("RunLock",),
 }
 
 
 def __getattr__(name: str) -> Any:
     """Import a name when it is first used, so that ``runs.settings`` is read without torch."""
-    if name in _HOMES:
-        return getattr(import_module(f"certus.{_HOMES[name]}"), name)
+    for home, names in _HOMES.items():
+        if name in names:
+            return getattr(import_module(f"certus.{home}"), name)
     raise AttributeError(f"module 'certus.runs' has no attribute {name!r}")

@@ -14,7 +14,6 @@ import certus
 from certus._progress import ProgressFunction
 from certus.certificates import Certificate, certify
 from certus.certificates.cache import ProposalCache
-from certus.certificates.confidence import INEQUALITIES
 from certus.certificates.engine import Progress
 from certus.costs import LabelCost
 from certus.data import Subset, choose_rows
@@ -22,79 +21,18 @@ from certus.datasets import SplitDataset, load
 from certus.datasets.catalogue import TABLES
 from certus.datasets.new_data import load_like
 from certus.domains import Unbounded
-from certus.errors import LARGEST, LEAST, require, require_number, require_seed
+from certus.errors import require, require_number
 from certus.runs.files import serialize
 from certus.runs.loaded_run import LoadedRun, check_holdout, named_split
+from certus.runs.settings import CertifySettings
 from certus.smoothing._certify import ENOUGH, certify_smoothed
 from certus.smoothing.certificate import SmoothedCertificate
 from certus.smoothing.sampling import PredictionCache
-from certus.storage.files import check_types, code_digest
+from certus.storage.files import code_digest
 from certus.storage.tensors import digest
 from certus.training.metrics import balancing_weights
 
-MOST_ROUNDS = 10_000
 _PROBLEM = ("model_sha256", "model_imports", "criterion", "cost", "domain")
-
-
-@dataclass(frozen=True)
-class CertifySettings:
-    """Settings of ``certus certify``, as JSON types; ``certify`` explains the others.
-
-    Attributes:
-        rho: empty for those of every sample moved by ``epsilon``.
-        data: another data set than the run's own, as ``load`` takes it.
-        split: "test", "calibration", "train", "all", or the name of a later sample of the data.
-        samples: how many of them, chosen by the seed; all when None. Stratified by label, unless there is
-            a confidence: of independent rows a plain random subset is independent again, a stratified one
-            is not.
-        seed: chooses them, and the order in which a population bound takes them.
-        own_labels: certify the network's own predictions instead of the labels.
-        label_cost: a finite price for changing a label.
-        class_weights: "balanced" counts each loss by its class, as a balanced training does.
-        unbounded: let inputs move in all of space, not only in the domain that the run was trained in.
-    """
-
-    rho: tuple[float, ...] = ()
-    epsilon: tuple[float, ...] = ()
-    confidence: float | None = None
-    clip: float | None = None
-    data: str | None = None
-    split: str = "test"
-    samples: int | None = None
-    seed: int = 0
-    own_labels: bool = False
-    label_cost: float | None = None
-    inequality: str = "betting"
-    gammas: tuple[float, ...] | None = None
-    local_radii: int = 6
-    gamma_rounds: int = 1
-    attack_steps: int = 10
-    unbounded: bool = False
-    class_weights: str = "equal"
-
-    def __post_init__(self) -> None:
-        check_types(self)
-        gammas, single = self.gammas or (), {"clip": (self.clip,), "label_cost": (self.label_cost,)}
-        for name, values in {"rho": self.rho, "gamma": gammas, **single}.items():
-            for value in values:  # what is no number, or negative, is refused where it is used
-                require(value is None or not value > LARGEST, name, f"be at most {LARGEST:g}", value)
-        for value in gammas:
-            require(not value < LEAST, "gamma", f"be at least {LEAST:g}", value)
-        for name in ("local_radii", "gamma_rounds", "attack_steps"):
-            value = getattr(self, name)
-            require(0 <= value <= MOST_ROUNDS, name, f"lie between 0 and {MOST_ROUNDS}", value)
-        for name, legal in (("inequality", list(INEQUALITIES)), ("class_weights", ["equal", "balanced"])):
-            value = getattr(self, name)
-            require(value in legal, name, f"be one of {', '.join(legal)}", repr(value))
-        require_seed(self.seed)
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the settings as JSON. Equal class weights are omitted."""
-        return {
-            name: list(value) if isinstance(value, tuple) else value
-            for name, value in asdict(self).items()
-            if (name, value) != ("class_weights", "equal")
-        }
 
 
 def certified_data(trained: LoadedRun, settings: CertifySettings) -> Subset:

@@ -118,7 +118,7 @@ def save_state(path: Path, state: TrainingState) -> None:
     note = {
         "epoch": state.epoch,
         "step": state.step,
-        "sums": state.sums.state(),
+        "sums": state.sums.totals,
         "seconds": state.seconds,
         "history": [asdict(entry) for entry in state.history],
         "optimizer": _split_tensors(state.optimizer.state_dict(), "optimizer", tensors),
@@ -321,10 +321,8 @@ CERTIFICATE = Owner("a certificate", frozenset({*CERTIFICATES, *_BESIDE, LOCK}))
 
 
 def owner_of(folder: Path) -> Owner | None:
-    """Return the owner of a folder, None if certus did not write it.
-
-    A killed writer may have left the file by which its folder is recognised in a pending transaction.
-    """
+    """Return the owner of a folder, None if certus did not write it. A killed writer may have left the file
+    that identifies the folder in a pending transaction."""
     for place in (folder, pending_transaction(folder)):
         if (place / SETTINGS).exists():
             return RUN
@@ -353,19 +351,13 @@ def require_unowned_file(option: str, file: Path) -> None:
         raise ArgumentError(f"{rule}; got {file}, which belongs to {owner.words}.")
 
 
-def certified_run(file: Path) -> tuple[str, str] | None:
-    """Return the run that a certificate is about, and the checksum of its weights; None if unknown."""
+def certified_origin(file: Path) -> tuple[str, str, bool] | None:
+    """Return the run that a certificate is about, the checksum of its weights, and whether labels are the
+    network's own; None if unknown."""
     try:
         about = read_json(file)["about"]
-        return str(about["run"]), str(about["digests"]["weights"])
-    except (RunError, KeyError, TypeError):
-        return None
-
-
-def certified_labels(file: Path) -> str | None:
-    """Return whether a certificate is about "given" or "predicted" labels; None if unknown."""
-    try:
-        return "predicted" if read_json(file)["about"]["settings"]["own_labels"] is True else "given"
+        own = about["settings"]["own_labels"] is True
+        return str(about["run"]), str(about["digests"]["weights"]), own
     except (RunError, KeyError, TypeError):
         return None
 

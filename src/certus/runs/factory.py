@@ -36,20 +36,13 @@ from certus.training.certified import CertifiedTraining
 
 @dataclass(frozen=True)
 class Feature:
-    """A column of a table and its inputs.
-
-    Attributes:
-        columns: a number has one, a date three (day and season), a category one for each value.
-        category: whether it is one.
-        scale: how many of the source's units a move by 1 is; 1 for a category.
-        mark: the inputs that say whether its value is missing; empty if none is.
-    """
+    """A column of a table and its inputs."""
 
     name: str
-    columns: tuple[int, ...]
+    columns: tuple[int, ...]  # a number has one, a date three (day and season), a category one for each value
     category: bool
-    scale: float
-    mark: tuple[int, ...] = ()
+    scale: float  # how many of the source's units a move by 1 is; 1 for a category
+    mark: tuple[int, ...] = ()  # the inputs that say whether its value is missing; empty if none is
 
 
 def features_of(data: SplitDataset, option: str = "run") -> list[Feature]:
@@ -79,12 +72,8 @@ def named_feature(data: SplitDataset, name: str, option: str = "feature") -> Fea
 
 
 def priced_cost(data: SplitDataset, prices: Mapping[str, float]) -> Cost:
-    """Squared L2, weighted if features are of different types, with prices for some of them.
-
-    Args:
-        prices: of a move by one standard deviation, of another category, or of a gap; ∞ freezes. Others
-            cost 1. They hold for all inputs of a column: a date has the price of its day and of its season.
-    """
+    """Squared L2, weighted if features are of different types, with prices for some of them: of a move by one
+    standard deviation, of another category, or of a gap. They hold for all inputs of a column; ∞ freezes."""
     width = math.prod(data.train.inputs.shape[1:])
     weights = torch.ones(width) if data.weights is None else data.weights.clone()
     free = torch.ones(width, dtype=torch.bool)
@@ -115,7 +104,7 @@ def load_model(run: RunDirectory, *, model: str | None = None) -> nn.Module:
 
 def rebuild_model(run: RunDirectory, settings: Settings, data: SplitDataset, given: str | None) -> nn.Module:
     """Build the network of a run. A user's own file is executed only if it is named again."""
-    if not has_own_file(settings):
+    if not is_own_file(settings.model):
         rule = f"be left out: the run's own, {settings.model}, is no file"
         require(given in (None, settings.model), "model", rule, given)
         return build_model(settings.model, data, settings.seed)
@@ -130,22 +119,15 @@ def rebuild_model(run: RunDirectory, settings: Settings, data: SplitDataset, giv
     name, checksum = Path(given.rpartition(":")[0]).name, run.record.model_sha256
     if checksum is None:
         raise CorruptFileError(f"{run.path} is corrupt: run.json has no checksum of {name}.")
-    known = {name: checksum} | (run.record.model_imports or {})
-    return build_from(given, data, settings.seed, known=known).network
-
-
-def has_own_file(settings: Settings) -> bool:
-    """Whether the network is built by the user's code, ``FILE.py:FACTORY``."""
-    return is_own_file(settings.model)
+    expected = {name: checksum} | (run.record.model_imports or {})
+    return build_from(given, data, settings.seed, expected=expected).network
 
 
 def own_model(run: RunDirectory, given: Sequence[str]) -> str | None:
-    """Choose the run's own of several ``FILE.py:FACTORY``; the first if none matches, for the error message.
-
-    None for a run that needs none.
-    """
+    """Choose the run's own of several ``FILE.py:FACTORY``: the first if none matches, for the error message;
+    None for a run that needs none."""
     settings, checksum = read_settings(run), run.record.model_sha256
-    if not has_own_file(settings):
+    if not is_own_file(settings.model):
         return None
     factory = _factory(settings.model)
     fitting = (text for text in given if _factory(text) == factory and file_digest(text) == checksum)
@@ -166,19 +148,14 @@ def read_settings(run: RunDirectory) -> Settings:
         settings = convert(run.record.settings, Settings)
     except CorruptFileError as reason:
         raise CorruptFileError(f"{run.path} is corrupt: its settings do not fit: {reason}") from None
-    if run.moved is not None:
-        return replace(settings, folder=_moved(settings.data, run.moved))
-    # The stored folder is relative to the run.
-    return replace(settings, folder=settings.folder and os.path.realpath(run.path / settings.folder))
-
-
-def _moved(data: str, place: str) -> str:
-    """Return the place of the user's data after they were moved."""
+    data, place = settings.data, run.moved
+    if place is None:  # the stored folder is relative to the run
+        return replace(settings, folder=settings.folder and os.path.realpath(run.path / settings.folder))
     kind, own, _ = data.partition(":")
     require(own != "", "run_data", f"be left out for {data}, which is no file of yours", place)
     given, colon, path = place.partition(":")
     require(colon != "" and given == kind, "run_data", f"begin with {kind}: as the run's data do", place)
-    return f"{kind}:{os.path.realpath(Path(path).expanduser())}"
+    return replace(settings, folder=f"{kind}:{os.path.realpath(Path(path).expanduser())}")
 
 
 def load_data(settings: Settings) -> SplitDataset:
@@ -262,11 +239,8 @@ def build_method(settings: Settings, cost: Cost, domain: Domain) -> Method:
 
 
 def build_certified_training(settings: Settings, data: SplitDataset) -> CertifiedTraining | None:
-    """Return certified training as the settings ask for it; its γ follows the method's where none is given.
-
-    Θ is about the plain loss. A training loss with a temperature bends more, by the factor ``_stiffness``,
-    and is trained with a γ that is larger by it: then sγ ≥ L̄ holds for both.
-    """
+    """Return certified training as the settings ask for it. Θ is about the plain loss; a training loss with a
+    temperature, which bends more by the factor ``_stiffness``, has a γ that is larger by it."""
     if not settings.certified:
         return None
     if settings.gamma is None:

@@ -107,25 +107,18 @@ RUN_VERSION = 4
 
 
 class RunRecord(Struct, forbid_unknown_fields=True, frozen=True):
-    """Content of ``run.json``.
-
-    Attributes:
-        settings: those of ``Settings``; ``certus.runs.factory.read_settings`` checks them.
-        model_sha256, model_imports: checksums of the user's model file, and of the modules beside it.
-        model_uncovered: imports of that file without a checksum.
-        criterion, cost, domain: serialized objects.
-    """
+    """Content of ``run.json``."""
 
     schema_version: int
     certus_version: str
     torch_version: str
     origin: Literal["trained", "imported"]
-    settings: dict[str, Any]
+    settings: dict[str, Any]  # those of ``Settings``; ``certus.runs.factory.read_settings`` checks them
     data_sha256: Sha256
-    model_sha256: Sha256 | None
-    model_imports: dict[str, Sha256] | None
-    model_uncovered: list[str] | None
-    criterion: dict[str, Any]
+    model_sha256: Sha256 | None  # of the user's model file
+    model_imports: dict[str, Sha256] | None  # of the modules beside it
+    model_uncovered: list[str] | None  # its imports without a checksum
+    criterion: dict[str, Any]  # serialized, as cost and domain
     cost: dict[str, Any]
     domain: dict[str, Any]
     split_sha256: Sha256

@@ -47,12 +47,8 @@ def named_split(data: SplitDataset, name: str) -> Samples:
 
 
 def check_holdout(trained: LoadedRun, data: Samples | str, *, raw: bool = False) -> None:
-    """Raise unless the run was trained on none of these samples.
-
-    Args:
-        data: the name of a split of the run's own data, or other samples.
-        raw: they have not been standardised.
-    """
+    """Raise unless the run was trained on none of these samples: a split of its own data by name, or others,
+    ``raw`` if they have not been standardised."""
     if not isinstance(data, str):
         settings = replace(trained.settings, standardize=trained.settings.standardize and not raw)
         seen = set(row_hashes(load_data(settings).train))
@@ -116,11 +112,8 @@ class LoadedRun:
 
 
 def open_run(run: RunDirectory, *, model: str | None = None) -> LoadedRun:
-    """Open a completed run, checked against its data.
-
-    Args:
-        model: the run's own ``FILE.py:FACTORY``, if it has one: it is executed.
-    """
+    """Open a completed run, checked against its data; ``model`` is its own ``FILE.py:FACTORY``, which is
+    executed, if it has one."""
     (gamma, rho_hat), settings, record = _final_penalty(run), read_settings(run), run.record
     data = load_same_data(run, settings)
     network = rebuild_model(run, settings, data, model)

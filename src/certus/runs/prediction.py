@@ -29,29 +29,17 @@ _SUFFIXES = {".csv": "csv", ".tsv": "csv", ".txt": "csv", ".parquet": "parquet"}
 
 @dataclass(frozen=True, eq=False)
 class Predictions:
-    """Predictions for n rows.
+    """Predictions for n rows; entries that a classification or a regression does not have are None."""
 
-    Attributes:
-        labels: names of the predicted classes; None for a regression.
-        probabilities: (n, classes) the softmax of the outputs; None for a regression.
-        values: (n,) predictions of a regression in the target's units; None for labels.
-        radii: (n,) proven, in the norm of the run's cost; None if they were not asked for.
-        right: share of labels that agree with the target column; None without one, and for a regression.
-    """
-
-    labels: tuple[str, ...] | None
-    probabilities: Tensor | None
-    values: Tensor | None
-    radii: Tensor | None
-    right: float | None
+    labels: tuple[str, ...] | None  # names of the predicted classes
+    probabilities: Tensor | None  # (n, classes) the softmax of the outputs
+    values: Tensor | None  # (n,) predictions of a regression in the target's units
+    radii: Tensor | None  # (n,) proven, in the norm of the run's cost; None if not asked for
+    right: float | None  # share of labels that agree with the target column, if there is one
 
 
 def read_rows(trained: LoadedRun, spec: str) -> NewRows:
-    """Read a file, or any data set, in the encoding of the run.
-
-    Args:
-        spec: a CSV or Parquet file, or a data set as ``load`` takes it.
-    """
+    """Read a CSV or Parquet file, or a data set as ``load`` takes it, in the encoding of the run."""
     prefix = _SUFFIXES.get(Path(spec).suffix.lower())
     if ":" not in spec and prefix is not None:
         spec = f"{prefix}:{spec}"
@@ -64,11 +52,7 @@ def read_rows(trained: LoadedRun, spec: str) -> NewRows:
 
 
 def predict_rows(trained: LoadedRun, rows: NewRows, reach: float | None) -> Predictions:
-    """Predict every row.
-
-    Args:
-        reach: the distance up to which radii matter: bounds on balls are computed around it; None for none.
-    """
+    """Predict every row; with ``reach``, the largest radius of interest, radii are proven too."""
     model, data = trained.loss.model, trained.data
     with torch.no_grad():
         outputs = torch.cat([model(part) for part in rows.inputs.split(_BATCH)])
@@ -101,10 +85,8 @@ _CLOSE = 1e-6
 
 
 def export_model(model: nn.Module, inputs: Tensor, path: Path) -> float:
-    """Export the network for any batch size, reload it, and compare both on these inputs.
-
-    Returns: the largest difference of an output, relative to 1 + its size; at most 10⁻⁶.
-    """
+    """Export the network for any batch size, reload it, and return the largest difference of an output on
+    these inputs, relative to 1 + its size; at most 10⁻⁶."""
     model = model.eval()
     try:
         program = torch.export.export(model, (inputs[:2],), dynamic_shapes=({0: Dim("batch")},))

@@ -18,11 +18,11 @@ from certus.certificates.category_changes import bracket_category_changes
 from certus.certificates.certificate import Bracket
 from certus.certificates.problem import Problem
 from certus.costs import Masked
-from certus.data import YEAR, Samples, Subset
+from certus.data import YEAR, Samples
 from certus.datasets import SplitDataset
 from certus.errors import LARGEST, LEAST, require, require_number
 from certus.runs.factory import Feature, default_cost
-from certus.runs.loaded_run import LoadedRun, named_split
+from certus.runs.loaded_run import LoadedRun
 
 
 @dataclass(frozen=True)
@@ -84,20 +84,11 @@ def spread_cost(data: SplitDataset, split: Samples, feature: Feature, share: flo
     return share**2 * float((weights.double() * variance).sum())
 
 
-def choose_subset(trained: LoadedRun, split: str, samples: int | None, seed: int) -> Subset:
-    """Choose the rows on which features are moved."""
-    data = named_split(trained.data, split)
-    return Subset.of(data, f"{trained.data.name}@{split}", samples, seed=seed, stratify=True)
-
-
 def move_feature(
     trained: LoadedRun, rows: Samples, feature: Feature, rho: float, attack_steps: int = 5
 ) -> FeatureSensitivity:
-    """Bracket loss and error where only this feature moves.
-
-    Args:
-        rho: mean cost of the moves; of a category, the share of rows that change it.
-    """
+    """Bracket loss and error where only this feature moves: at a mean cost of ``rho``, or for a category in
+    that share of the rows."""
     mask = torch.zeros(rows.inputs.shape[1], dtype=torch.bool)
     mask[list(feature.columns)] = True
     criterion, cost = trained.certified_criterion, Masked(default_cost(trained.data), mask)

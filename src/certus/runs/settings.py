@@ -1,19 +1,19 @@
-"""Settings of a run, as JSON types with validation.
+"""Settings of a run and of its certificates, as JSON types with validation.
 
-``certus train`` takes its options from here, so nothing slow is imported.
+``certus train`` and ``certus certify`` take their options from here, so nothing slow is imported.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from functools import partial
 from typing import Any
 
 from certus._defaults import ATTACK_STEPS, CERTIFIED, PLAIN, TOLERANCE
 from certus._names import GRADIENT_ATTACKS, NORMS, PAPER_NAMES
-from certus.errors import ArgumentError, require, require_count, require_number
+from certus.errors import LARGEST, LEAST, ArgumentError, require, require_count, require_number, require_seed
 from certus.storage.files import T, check_types
 from certus.table_options import MISSING_WAYS, SPLIT_WAYS, TableOptions, listed_names
 
@@ -98,16 +98,18 @@ def option_field(
     flags: tuple[str, ...] = (),
     choices: tuple[str, ...] = (),
 ) -> T:
-    """Return a field of a dataclass that is an option of a command.
-
-    Args:
-        panel: the heading of ``--help`` that lists it.
-        shown: the default in words, where it depends on the data or on other options.
-        flags: the names of the option, where they are not that of the field.
-        choices: its possible values.
-    """
+    """Return a field of a dataclass that is an option of a command, under a panel of ``--help``; its default
+    is ``shown`` in words where it depends on other options, and its flags are given where not its name."""
     about = {"panel": panel, "help": help, "shown": shown, "flags": flags, "choices": choices}
     return field(default=default, metadata=about)
+
+
+def _check_choices(settings: Any) -> None:
+    """Raise ``ArgumentError`` for a field that is none of its choices, nor None by default."""
+    for each in fields(settings):
+        value, choices = getattr(settings, each.name), each.metadata.get("choices")
+        legal = not choices or value in choices or (value is None and each.default is None)
+        require(legal, each.name, f"be one of {', '.join(choices or ())}", repr(value))
 
 
 _data_option = partial(option_field, DATA)
@@ -253,23 +255,20 @@ class Settings:
     @classmethod
     def chosen(cls, **given: Any) -> Settings:
         """Return settings from options, without those that are None. Some defaults follow from others."""
-        known = {name: value for name, value in given.items() if value is not None}
-        method = known.get("method", "wrm")
+        options = {name: value for name, value in given.items() if value is not None}
+        method = options.get("method", "wrm")
         defaults: dict[str, Any] = {}
-        if known.get("certified"):
+        if options.get("certified"):
             defaults |= {"learning_rate": CERTIFIED.learning_rate, "schedule": CERTIFIED.schedule}
         if PAPER_NAMES.get(method, method) in GRADIENT_ATTACKS:
             defaults["norm"] = "inf"
-        return cls(**defaults | known)
+        return cls(**defaults | options)
 
     def __post_init__(self) -> None:
         check_types(self)
         object.__setattr__(self, "method", PAPER_NAMES.get(self.method, self.method))
         self.table  # noqa: B018 (checks its own)
-        for each in fields(self):
-            value, choices = getattr(self, each.name), each.metadata.get("choices")
-            legal = not choices or value in choices or (value is None and each.default is None)
-            require(legal, each.name, f"be one of {', '.join(choices or ())}", repr(value))
+        _check_choices(self)
         for name in ("epochs", "batch_size", "steps"):
             require(getattr(self, name) >= 1, name, "be at least 1", getattr(self, name))
         require_number("learning_rate", self.learning_rate)
@@ -313,3 +312,91 @@ class Settings:
             value = getattr(self, name)
             require(0 < value < math.inf, name, "be positive and finite", value)
             require(1e-30 < value < 1e30, name, "lie between 1e-30 and 1e30", value)
+
+
+MOST_ROUNDS = 10_000
+_sample_option = partial(option_field, "Samples and distance")
+_bound_option = partial(option_field, "Bounds")
+
+
+@dataclass(frozen=True)
+class CertifySettings:
+    """Settings of ``certus certify``, as the command line or a script gives them; JSON types only.
+
+    Samples are stratified by label, unless there is a confidence: of independent rows a plain random subset
+    is independent again, a stratified one is not.
+    """
+
+    rho: tuple[float, ...] = _sample_option(
+        (),
+        "Mean transport cost, a mean squared distance; may be repeated.",
+        shown="the square of EPSILON if that is given, else the rho of the run",
+    )
+    epsilon: tuple[float, ...] = _sample_option(
+        (), "Certify the accuracy if each sample moves by at most this, in the cost's norm; may be repeated."
+    )
+    confidence: float | None = _bound_option(
+        None,
+        "Bound the population too, with this confidence. The samples must be held out.",
+        shown="no population bound; 0.95 with --smoothing",
+    )
+    clip: float | None = _bound_option(None, "Certify min(loss, CLIP) in place of the loss.")
+    data: str | None = _sample_option(
+        None, "Data set, as for certus train; scaled as the run's own.", shown="the run's own"
+    )
+    split: str = _sample_option(
+        "test",
+        "Split of the data: test, calibration, train, all, or a named later sample such as 2018.",
+        shown="test; all with --data",
+    )
+    samples: int | None = _sample_option(None, "Number of samples, drawn at random.", shown="all")
+    seed: int = _sample_option(
+        0, "Seed of the samples and of the population bound. Fix it before you see results."
+    )
+    own_labels: bool = _sample_option(False, "Certify that the network's own predictions do not change.")
+    label_cost: float | None = _sample_option(None, "Cost at which a label may change.")
+    inequality: str = _bound_option(
+        "betting",
+        "Concentration inequality of the population bound.",
+        choices=("betting", "bernstein", "hoeffding"),
+    )
+    gammas: tuple[float, ...] | None = _bound_option(
+        None,
+        "Value of the dual variable gamma; may be repeated.",
+        shown="a grid that is chosen",
+        flags=("--gamma",),
+    )
+    local_radii: int = _bound_option(
+        6, "Number of radii of the local bounds around each sample; 0 is fastest."
+    )
+    gamma_rounds: int = _bound_option(1, "Number of rounds in which the values of gamma are refined.")
+    attack_steps: int = _bound_option(10, "Gradient steps of attacks for the lower bounds; 0 for none.")
+    unbounded: bool = _sample_option(False, "Let inputs leave the domain of the data, such as [0, 1].")
+    class_weights: str = _sample_option(
+        "equal",
+        "Weights of the classes in the loss: equal, or balanced by their frequency.",
+        shown="as in training",
+        choices=CLASS_WEIGHTS,
+    )
+
+    def __post_init__(self) -> None:
+        check_types(self)
+        gammas, single = self.gammas or (), {"clip": (self.clip,), "label_cost": (self.label_cost,)}
+        for name, values in {"rho": self.rho, "gamma": gammas, **single}.items():
+            for value in values:  # what is no number, or negative, is refused where it is used
+                require(value is None or not value > LARGEST, name, f"be at most {LARGEST:g}", value)
+        for value in gammas:
+            require(not value < LEAST, "gamma", f"be at least {LEAST:g}", value)
+        for name in ("local_radii", "gamma_rounds", "attack_steps"):
+            value = getattr(self, name)
+            require(0 <= value <= MOST_ROUNDS, name, f"lie between 0 and {MOST_ROUNDS}", value)
+        _check_choices(self)
+        require_seed(self.seed)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the settings as JSON. Equal class weights are omitted."""
+        return {
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in asdict(self).items()
+            if (name, value) != ("class_weights", "equal")
+        }

@@ -54,13 +54,8 @@ def start_run(
     imported: tuple[Mapping[str, Tensor], Mapping[str, Any]] | None = None,
     locking: bool = True,
 ) -> RunDirectory:
-    """Create the run directory for these settings, before any training.
-
-    Args:
-        sources: what building the network executed of the user's own code.
-        imported: weights that were trained elsewhere, and their result.
-        locking: False where the file system has no locks.
-    """
+    """Create the run directory for these settings, before any training; ``imported`` are weights that were
+    trained elsewhere and their result, ``sources`` the user's code that built the network."""
     criterion = build_criterion(settings, data)
     images = data.train.inputs.dim() == 4
     for name, value in (("translate", settings.translate), ("affine", settings.affine)):
@@ -99,12 +94,8 @@ def train_run(
     callbacks: list[Callback] | None = None,
     fabric: Fabric | None = None,
 ) -> Fit:
-    """Train to the end, from the last checkpoint if there is one, and write the result.
-
-    Args:
-        model: the user's own ``FILE.py:FACTORY``, if the run has one.
-        callbacks: further callbacks, such as a progress bar.
-    """
+    """Train to the end, from the last checkpoint if there is one, and write the result; ``model`` is the
+    user's own ``FILE.py:FACTORY``, if the run has one."""
     settings, record = read_settings(run), run.record
     if record.origin == "imported":
         raise RunError(f"{run.path} was imported, not trained; there is nothing to resume.")

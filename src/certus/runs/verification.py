@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import hashlib
 import json
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,10 +20,11 @@ from certus.certificates.cache import differences, table_differences
 from certus.certificates.certificate import Certificate
 from certus.certificates.files import as_json, read_certificate, sample_table
 from certus.errors import ArgumentError, require_confidence
-from certus.runs.certification import CertifySettings, SmoothingSettings, fingerprint
+from certus.runs.certification import SmoothingSettings, fingerprint
 from certus.runs.directory import SETTINGS, RunDirectory
 from certus.runs.files import WEIGHTS
 from certus.runs.loaded_run import LoadedRun
+from certus.runs.settings import CertifySettings
 from certus.smoothing.certificate import SmoothedCertificate
 from certus.storage.files import CorruptFileError, RunError, Sha256, convert, read_json, read_regular
 from certus.storage.write import without_checksum
@@ -50,27 +52,18 @@ class _Origin(Struct):
 
 @dataclass(frozen=True)
 class Statement:
-    """A certificate as stated in its file.
+    """A certificate as stated in its file."""
 
-    Attributes:
-        content: the JSON, without its digest.
-        run, settings: where the run was, and what was asked.
-        noise: further settings of a certificate by randomised smoothing; None for others.
-        table: the bytes of the table beside it; None if there is none.
-    """
-
-    content: dict[str, Any]
-    run: Path
-    settings: CertifySettings
-    noise: SmoothingSettings | None = None
-    table: bytes | None = None
+    content: dict[str, Any]  # the JSON, without its digest
+    run: Path  # where the run was
+    settings: CertifySettings  # what was asked
+    noise: SmoothingSettings | None = None  # further settings of a certificate by randomised smoothing
+    table: bytes | None = None  # the bytes of the table beside it, if there is one
 
     @staticmethod
     def read(file: Path) -> Statement:
-        """Read a certificate; raise ``CorruptFileError`` or ``ContradictionError`` if it cannot be true.
-
-        A certification that ends meanwhile exchanges both files: they are read again if the first changed.
-        """
+        """Read a certificate; raise ``CorruptFileError`` or ``ContradictionError`` if it cannot be true. If a
+        certification exchanges both files meanwhile, they are read again."""
         before, content, noise = _bytes(file), read_json(file), None
         smoothed = isinstance(content, dict) and content.get("kind") == "smoothing"
         certificate = SmoothedCertificate.load(file) if smoothed else read_certificate(file)
@@ -151,23 +144,13 @@ def _bytes(file: Path) -> bytes | None:
 
 
 def certified_folder(file: Path, run: Path, weights: str) -> Path:
-    """Find the run that a certificate is about: beside the certificate, or at the recorded path.
-
-    A certificate in RUN/certificate belongs to RUN; one that was copied together with its run finds it next
-    to its own folder. The recorded path comes last: a relative one depends on the current folder.
-
-    Args:
-        run: the recorded path; weights: the recorded sha256, which decides among several runs.
-    """
+    """Find the run that a certificate is about, by the sha256 of its weights: around the certificate, in
+    RUN/certificate or copied beside its run, or last at the recorded path, which may be relative."""
     around = file.absolute().parent
     places = [around.parent, around / run.name, around.parent / run.name, run]
     runs = [place for place in places if (place / SETTINGS).exists()]
-    certified = (place for place in runs if _weights_of(place) == weights)
-    return next(certified, runs[0] if runs else run)
-
-
-def _weights_of(place: Path) -> object:
-    try:
-        return (RunDirectory(place).result or {}).get(WEIGHTS)
-    except RunError:
-        return None
+    for place in runs:
+        with suppress(RunError):
+            if (RunDirectory(place).result or {}).get(WEIGHTS) == weights:
+                return place
+    return runs[0] if runs else run

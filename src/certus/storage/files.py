@@ -58,9 +58,8 @@ def read_json(path: Path) -> Any:
 
 
 def parse_json(text: str) -> Any:
-    """Parse JSON; refuse repeated keys, numbers that are not finite, and NUL characters.
-
-    Parsers disagree on which of two equal keys counts, so such a file would have two meanings.
+    """Parse JSON; refuse NUL characters, numbers that are not finite, and repeated keys, on which parsers
+    disagree.
 
     >>> parse_json('{"rho": 0.1, "rho": 0.2}')
     Traceback (most recent call last):
@@ -111,9 +110,7 @@ def _check_values(entries: Iterable[Any], depth: int = 1) -> None:
 
 def convert(content: Any, kind: type[T]) -> T:
     """Return parsed JSON as a dataclass or a struct; raise ``CorruptFileError`` naming the first wrong entry.
-
-    Strict: true is not 1, "1" is not a number, and unknown entries are refused. Whole numbers are numbers.
-    """
+    Strict: true is not 1, "1" is not a number, and unknown entries are refused."""
     try:
         if not is_dataclass(kind):
             return msgspec.convert(content, kind)
@@ -152,11 +149,7 @@ def _readable(reason: msgspec.ValidationError) -> str:
 
 
 def open_regular(path: Path, most: int | None = None) -> BinaryIO:
-    """Open a regular file for reading; raise ``OSError`` for anything else.
-
-    Args:
-        most: refuse a file of more bytes.
-    """
+    """Open a regular file of at most ``most`` bytes for reading; raise ``OSError`` for anything else."""
     try:
         # Without waiting for the writer of a pipe.
         handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
@@ -195,10 +188,8 @@ def read_up_to(stream: BinaryIO | io.BufferedIOBase, count: int) -> bytes:
 
 @cache
 def code_digest() -> str:
-    """SHA-256 over the names and contents of all source files of certus, shortened to 16 digits.
-
-    A certificate records it, and cached dual values are reused only under the digest that computed them.
-    """
+    """SHA-256 over the names and contents of all source files of certus, shortened to 16 digits, for
+    certificates and caches."""
     package, digest = Path(__file__).parents[1], hashlib.sha256()
     for path in sorted(package.rglob("*.py")):
         digest.update(f"{path.relative_to(package).as_posix()}\0".encode() + path.read_bytes() + b"\0")

@@ -23,7 +23,7 @@ import stat
 import sys
 import warnings
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -39,12 +39,8 @@ class WriteError(RunError):
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Replace a file by new content, or leave it as it was.
-
-    The content is written to a temporary file, flushed to the disk and renamed: after a crash, a kill or
-    on a full disk either the old file or the new one is there. Links are followed; only regular files are
-    replaced.
-    """
+    """Replace a regular file, through links, by new content, or leave it as it was: after a crash, a kill or
+    on a full disk either the old content or the new one is there."""
     target = resolve_target(path)
     remove_stale_temporaries(target.parent, target.name)
     temporary, note = temporary_path(target), ""
@@ -102,11 +98,8 @@ def is_temporary(name: str) -> bool:
 
 
 def remove_stale_temporaries(folder: Path, name: str | None = None, *, locked: bool = False) -> None:
-    """Remove temporary files of killed processes from a folder: of one file, or of all.
-
-    Args:
-        locked: the caller has the lock of the folder; remove temporary files of other hosts, too.
-    """
+    """Remove temporary files of killed processes from a folder: of one file, or of all. A caller that has
+    ``locked`` the folder removes those of other hosts, too."""
     try:
         entries = list(os.scandir(folder))
     except OSError:  # writing there will fail with the reason
@@ -209,21 +202,18 @@ def _holder(path: Path) -> str:
 
 
 @contextlib.contextmanager
-def temporary_folder(target: Path, shown: Path, verb: str) -> Iterator[Path]:
-    """Yield a new temporary folder beside ``target``, and remove it after the block.
-
-    Args:
-        shown: the path that errors name; verb: what cannot be done to it.
-    """
+def temporary_folder(target: Path, named: Path, verb: str) -> Iterator[Path]:
+    """Yield a new temporary folder beside ``target``, and remove it after the block; errors say "cannot", the
+    verb and the ``named`` path."""
     folder = temporary_path(target)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         folder.mkdir()
         yield folder
     except WriteError as reason:
-        raise WriteError(str(reason).replace(str(folder), str(shown))) from None
+        raise WriteError(str(reason).replace(str(folder), str(named))) from None
     except OSError as reason:
-        raise WriteError(f"Cannot {verb} {shown}: {reason.strerror}.") from None
+        raise WriteError(f"Cannot {verb} {named}: {reason.strerror}.") from None
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -233,12 +223,8 @@ _COMPLETE = ".complete"
 
 @contextlib.contextmanager
 def file_transaction(folder: Path, last: str, *, locking: bool = True) -> Iterator[Path]:
-    """Yield a temporary folder; at the end of the block move its files into ``folder``, all at once.
-
-    Args:
-        last: the file that a reader looks for first, the only JSON file among them.
-        locking: see ``RunLock``.
-    """
+    """Yield a temporary folder; at the end of the block move its files into ``folder``, all at once. The
+    ``last`` is the one that a reader looks for first, the only JSON file among them."""
     with temporary_folder(folder / _COMPLETE, folder, "write into") as written:
         yield written
         with RunLock(folder, locking=locking, waiting=lambda: None):  # others hold it only briefly
@@ -256,13 +242,6 @@ def finish_transaction(folder: Path, last: str, *, locking: bool = True) -> None
 def pending_transaction(folder: Path) -> Path:
     """Folder of a pending transaction; it does not exist if there is none."""
     return folder / _COMPLETE
-
-
-def remove_files(folder: Path, names: Iterable[str]) -> None:
-    """Remove files of an earlier result."""
-    for name in names:
-        with contextlib.suppress(OSError):
-            (folder / name).unlink()
 
 
 def _put_in_place(folder: Path, last: str) -> None:

@@ -123,11 +123,8 @@ def training_noise(noise: float | Noise | None, method: Method) -> Noise | None:
 
 
 def smoothed_concavity(sigma: float, criterion: Criterion, gamma: float, convexity: float) -> dict[str, Any]:
-    """Whether the exact smoothed inner problem is strongly concave at γ, as JSON.
-
-    Args:
-        convexity: s, the modulus of the cost in its own norm, in which the noise is measured.
-    """
+    """Whether the exact smoothed inner problem is strongly concave at γ, as JSON; ``convexity`` is s, the
+    modulus of the cost in its own norm, in which the noise is measured."""
     bounded = isinstance(criterion, MissProbability)
     threshold = up(STEEPEST_BEND / sigma**2 / convexity) if bounded else None
     return {

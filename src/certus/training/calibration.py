@@ -77,7 +77,7 @@ def measure_robustness(
     if isinstance(data, Samples):
         batches = data[fabric.global_rank :: fabric.world_size].batches(batch_size)
     else:
-        batches = data.portions()
+        batches = data.one_pass()
     for batch in batches:
         measured = careful.perturb(loss, batch.inputs, batch.targets).measured
         names = {"rho_hat": "rho_running", "phi": "phi", "gradients": "gradients"}

@@ -87,12 +87,8 @@ def clip_matrix(weight: Tensor, metric: Tensor | None = None) -> None:
 
 @dataclass(frozen=True, eq=False)
 class AffineLayer:
-    """One affine layer.
-
-    Attributes:
-        norm: 1 where it is trained, and then clipped; its own where it is not.
-        metric: (inputs,) factors of the cost in front of it, which the clipping counts in.
-    """
+    """One affine layer. Its norm is 1 if it is trained, and then clipped; ``metric`` has (inputs,) factors of
+    the cost in front of it, which the clipping counts in."""
 
     module: nn.Module
     in_shape: Shape
@@ -116,10 +112,8 @@ class AffineLayer:
             weight.div_(max(1.0, operator.norm))
 
     def slopes(self, slopes: Tensor, length: float) -> Tensor:
-        """Bound the slopes e_n in its inputs by those in its outputs and by the gradient's length.
-
-        e_n = min(Σ_j e_j|W_jn|, ‖W[:, n]‖·length). Shapes (1, *out) → (1, *in).
-        """
+        """Bound the slopes in its inputs, e_n = min(Σ_j e_j|W_jn|, ‖W[:, n]‖·length), by those in its outputs
+        and by the gradient's length. Shapes (1, *out) → (1, *in)."""
         if self.reshapes:
             return slopes.reshape(1, *self.in_shape)
         pulled = self._pull(slopes, 1)
@@ -149,14 +143,9 @@ def read_structure(
 ) -> tuple[list[AffineLayer], list[Block] | None, list[AffineLayer], nn.Linear]:
     """Read the structure of a model; raises ``UnsupportedError`` for a layer that cannot be proven.
 
-    Args:
-        metric: (inputs,) factors in front of the first layer, of a weighted cost; None if all are 1.
-
-    Returns:
-        The trained affine layers that are kept at norm 1, all but the last; the blocks from the inputs on,
-        None if the network has other parts than affine layers and units of log cosh or smooth |z|, or if the
-        cost's metric does not meet a linear layer first; the layers between the last units and the head,
-        such as pooling; the head.
+    Returns the trained affine layers but the last, which are kept at norm 1; the blocks from the inputs on,
+    None if there are other parts than affine layers and units of log cosh or smooth |z|, or if the ``metric``
+    of the cost does not meet a linear layer first; the layers behind the last units; the head.
     """
     for problem in validate(model, shape):
         raise UnsupportedError(
@@ -227,14 +216,8 @@ _SHARPEST = 40.0  # beyond it units are absolute values for all practical purpos
 
 
 class CertifiedSet:
-    """Θ for one model, as a projection: ``certified(model)`` moves its weights into Θ, in place.
-
-    Args:
-        gamma: γ, the penalty at which the inner problem is to be strongly concave; it may be changed later.
-        input_shape: the shape of one input.
-        criterion, cost: the loss and the transport cost that the proof is about.
-        sharpest: upper limit on the sharpness of units.
-        penalty: a WRM whose γ the set follows once it is known; None for ``gamma`` throughout.
+    """Θ for one model, as a projection: ``certified(model)`` moves its weights into Θ, in place. Its γ
+    follows a ``penalty``, if there is one; units are no sharper than ``sharpest``.
 
     >>> from certus.models import certified_mlp
     >>> model = certified_mlp(4, [32], 3)
@@ -303,10 +286,8 @@ class CertifiedSet:
             self._scale(self._blocks)
 
     def prove(self) -> SmoothnessBound:
-        """Prove the bound at the present weights, in float64.
-
-        Should it be above the ceiling, the last layer shrinks, with a warning.
-        """
+        """Prove the bound at the present weights, in float64. Should it be above the ceiling, the last layer
+        shrinks, with a warning."""
         bound = self._bound()
         if bound.curvature > self.ceiling:
             warnings.warn(
@@ -322,9 +303,7 @@ class CertifiedSet:
 
     def settle(self, samples: Samples) -> SmoothnessBound:
         """Prove the bound at the end of a training; a γ that is yet to be set for a ρ must not fall below it.
-
-        Raises ``ContradictionError`` if the loss bends more at some sample, by a few Hessian-vector products.
-        """
+        Raises ``ContradictionError`` if the loss bends more at a sample, by a few Hessian-vector products."""
         bound = self.prove()
         loss = ModelLoss(copy.deepcopy(self._model).cpu().double().eval(), self._criterion)
         inputs, targets = samples.inputs.cpu().double(), samples.targets.cpu()

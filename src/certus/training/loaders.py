@@ -17,22 +17,17 @@ from torch import Tensor, nn
 from certus._defaults import PLAIN
 from certus._validation import checked_weights
 from certus.data import DataLike, Samples, SampleStream, as_samples
-from certus.errors import ArgumentError, as_count, require
+from certus.errors import as_count, require
 
 
 @dataclass(frozen=True, eq=False)
 class _LoaderFields:
-    """Samples of a training loop, batch by batch, on the device and in the precision of the model.
-
-    Attributes:
-        batch_size: samples of one step, over *all* processes.
-        rank, processes: index of this process, and their number; each reads its share of every batch.
-    """
+    """Samples of a training loop, batch by batch, on the device and in the precision of the model."""
 
     samples: Samples | SampleStream
-    batch_size: int
+    batch_size: int  # of one step, over *all* processes
     seed: int
-    rank: int
+    rank: int  # of this process, which reads its share of every batch
     processes: int
     device: torch.device
     dtype: torch.dtype
@@ -44,11 +39,9 @@ class IndexedLoader(_LoaderFields):
 
     def __post_init__(self) -> None:
         require(self.count >= 1, "data", "hold at least one sample", self.count)
-        if self.smallest_batch < self.processes:
-            raise ArgumentError(
-                f"`batch_size` must give each of the {self.processes} processes a share of every batch; with "
-                f"{self.batch_size} the last of {self.count} samples make a batch of {self.smallest_batch}."
-            )
+        rule = f"give each of the {self.processes} processes a share of every batch"
+        last = f"{self.batch_size}: the last of {self.count} samples make a batch of {self.smallest_batch}"
+        require(self.smallest_batch >= self.processes, "batch_size", rule, last)
 
     @property
     def count(self) -> int:
@@ -77,7 +70,7 @@ class IndexedLoader(_LoaderFields):
         """Return at most ``count`` samples, spread over the data where that costs nothing."""
         return self._take(torch.arange(0, self.count, -(-self.count // count)))
 
-    def portions(self) -> Iterator[Samples]:
+    def one_pass(self) -> Iterator[Samples]:
         """Yield this process's share of one pass over all samples."""
         for index in torch.arange(self.rank, self.count, self.processes).split(self.batch_size):
             yield self._take(index)
@@ -112,15 +105,13 @@ class StreamLoader(_LoaderFields):
                 break
         return Samples.concatenate(parts)[:count]
 
-    def portions(self) -> Iterator[Samples]:
+    def one_pass(self) -> Iterator[Samples]:
         for _, batch in self._seeded(0):
             yield self._share(batch)
 
     def _seeded(self, number: int) -> Iterator[tuple[int, Samples]]:
-        """Yield the batches of an epoch.
-
-        A loader draws its order with the first of them, which is read with the seed that all processes share.
-        """
+        """Yield the batches of an epoch. The first, with which a loader draws its order, is read with the
+        seed that all processes share."""
         torch.manual_seed(mix(self.seed, number))
         for step, batch in enumerate(self.samples.batches()):
             if step == 0:
@@ -147,11 +138,8 @@ def make_loader(
     processes: int = 1,
     device: torch.device | None = None,
 ) -> BatchLoader:
-    """Return a loader of samples in the model's precision.
-
-    Args:
-        batch_size: samples of one step, over all processes; 128 when None. A ``DataLoader`` has its own.
-    """
+    """Return a loader of samples in the model's precision; ``batch_size`` is over all processes, 128 when
+    None, and a ``DataLoader`` has its own."""
     seed = as_count("seed", seed, least=0)
     require(seed < 2**32, "seed", "lie between 0 and 2³² − 1", seed)
     batch_size = None if batch_size is None else as_count("batch_size", batch_size)
@@ -160,11 +148,9 @@ def make_loader(
     if isinstance(samples, Samples):
         samples = in_memory(samples, model, place)
     elif not samples.indexed:
-        if not samples.repeatable:
-            raise ArgumentError(
-                "`data` must be readable again, once in every epoch; got a generator, which is read once. "
-                "Give a DataLoader, a Dataset, or a list of batches."
-            )
+        remedy = "Give a DataLoader, a Dataset, or a list of batches"
+        got = f"a generator, which is read once. {remedy}"
+        require(samples.repeatable, "data", "be readable again, once in every epoch", got)
         size = getattr(samples.source, "batch_size", None) or PLAIN.batch_size
         own = batch_size is None or batch_size == size
         require(own, "batch_size", f"be left out for a loader, which has its own, {size}", batch_size)

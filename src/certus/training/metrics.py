@@ -49,9 +49,6 @@ class Sums:
             table = reduced.cpu()
         return {name: float(row[0] / row[1]) for name, row in zip(names, table, strict=True)}
 
-    def state(self) -> dict[str, list[float]]:
-        return {name: list(pair) for name, pair in self.totals.items()}
-
 
 @dataclass(frozen=True)
 class EpochMetrics:
@@ -108,12 +105,8 @@ def right_or_wrong(outputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
 
 @dataclass(frozen=True, eq=False)
 class ClassificationReport:
-    """Confusion matrix of a classifier, with recall by class.
-
-    Attributes:
-        confusion: (classes, classes) counts: true labels in rows, predicted ones in columns.
-        names: of the classes.
-    """
+    """Counts (classes, classes) of true labels in rows and predicted ones in columns, with the names of the
+    classes."""
 
     confusion: Tensor
     names: tuple[str, ...]

@@ -86,20 +86,15 @@ def make_optimizer(
     weight_decay: float | Mapping[str, float] = 0.0,
     learning_rate: float = PLAIN.learning_rate,
 ) -> Optimizer:
-    """Return the given optimizer, or the one that a function makes; Adam for None.
-
-    Args:
-        weight_decay: see ``decay_groups``. An optimizer object has its own.
-    """
+    """Return the given optimizer, which has its own weight decay, or the one that a function makes of
+    ``decay_groups``; Adam for None."""
     if isinstance(given, Optimizer):
         require(weight_decay == 0, "weight_decay", "be left out: the optimizer has its own", weight_decay)
         own = {id(weight) for weight in model.parameters() if weight.requires_grad}
         held = {id(weight) for group in given.param_groups for weight in group["params"]}
-        if held != own:
-            raise ArgumentError(
-                "`optimizer` must hold the parameters of the model, all of them and no others; "
-                f"got {len(held & own)} of its {len(own)}, and {len(held - own)} others."
-            )
+        content = f"{len(held & own)} of its {len(own)}, and {len(held - own)} others"
+        rule = "hold the parameters of the model, all of them and no others"
+        require(held == own, "optimizer", rule, content)
         return given
     groups = decay_groups(model, weight_decay)
     if given is None:
@@ -115,11 +110,8 @@ def make_optimizer(
 def make_scheduler(
     given: SchedulerLike, optimizer: Optimizer, cosine: int | None = None
 ) -> LRScheduler | None:
-    """Return the given scheduler, or the one that a function makes.
-
-    Args:
-        cosine: for None, a cosine down to 0 over this many epochs; a constant rate if this is None too.
-    """
+    """Return the given scheduler, or the one that a function makes; for None a cosine down to 0 over
+    ``cosine`` epochs, or a constant rate."""
     if given is None:
         return None if cosine is None else CosineAnnealingLR(optimizer, T_max=cosine)
     scheduler = given

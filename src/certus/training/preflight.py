@@ -28,7 +28,7 @@ RATIOS = {
 """By depth: ratios of the bounds on curvature and on slope to attained values, and a verdict on them."""
 
 
-def prospects(model: nn.Module, shape: Shape) -> str:
+def certificate_outlook(model: nn.Module, shape: Shape) -> str:
     """Return one line on the certificates that a model can have."""
     try:
         graph = read_network(model, shape).graph

@@ -32,12 +32,12 @@ from certus.display.text import PlainTable, make_table
 from certus.errors import UnsupportedError
 from certus.inner.concavity import ConcaveShare, concave_share
 from certus.losses import inferred_criterion, loss_and_slope, predicted
-from certus.runs.certification import CertifySettings
+from certus.models.own_code import is_own_file
 from certus.runs.directory import CERTIFICATE_FOLDER, OWN_LABELS_FOLDER
-from certus.runs.factory import Feature, features_of, has_own_file
+from certus.runs.factory import Feature, features_of
 from certus.runs.loaded_run import LoadedRun
 from certus.runs.sensitivity import FeatureSensitivity, move_feature, spread_cost
-from certus.runs.settings import FLAGS, Settings
+from certus.runs.settings import FLAGS, CertifySettings, Settings
 from certus.smoothing.certificate import SmoothedCertificate
 from certus.storage.files import RunError, convert
 from certus.storage.tensors import digest
@@ -66,33 +66,21 @@ class Transported:
 
 @dataclass(frozen=True, eq=False)
 class RunReport:
-    """Contents of a report on one run. Where there are no data, a field is None and its section absent.
-
-    Attributes:
-        chosen: the held-out samples that everything below but the certificates is about.
-        certificate, smoothed: None if the run has none, or it is about other weights.
-        stability: the certificate of the network's own predictions; None likewise.
-        attacks: errors, or losses of a regression, by PGD in the L2 norm at rising ε, with 95% intervals.
-        nearest: (n,) L2 distances to the nearest error found.
-        bound: of a network whose layers all have finite bounds.
-        concave_share: at the run's own γ.
-        sensitivity: features of a table, each moved alone by ``SHARE`` of its spread, the most fragile first.
-        remarks: what could not be shown, and why.
-    """
+    """Contents of a report on one run. Without data, a field is None and its section absent."""
 
     trained: LoadedRun
-    chosen: Subset
+    chosen: Subset  # the held-out samples that everything below but the certificates is about
     seed: int
-    certificate: Certificate | None
-    stability: Certificate | None
-    smoothed: SmoothedCertificate | None
-    attacks: Curve
-    nearest: Tensor | None
-    bound: SmoothnessBound | None
-    concave_share: ConcaveShare | None
+    certificate: Certificate | None  # None if there is none, or it is about other weights
+    stability: Certificate | None  # of the network's own predictions; None likewise
+    smoothed: SmoothedCertificate | None  # None likewise
+    attacks: Curve  # errors, or losses of a regression, by PGD in the L2 norm at rising ε
+    nearest: Tensor | None  # (n,) L2 distances to the nearest error found
+    bound: SmoothnessBound | None  # of a network whose layers all have finite bounds
+    concave_share: ConcaveShare | None  # at the run's own γ
     worst_case: Transported | None
-    sensitivity: list[FeatureSensitivity]
-    remarks: tuple[str, ...] = ()
+    sensitivity: list[FeatureSensitivity]  # of a table, the most fragile feature first
+    remarks: tuple[str, ...] = ()  # what could not be shown, and why
 
     @property
     def name(self) -> str:
@@ -113,12 +101,8 @@ def nearest_distances(reports: Sequence[RunReport]) -> dict[str, list[float]]:
 def measure_run(
     trained: LoadedRun, unit: float, samples: int, seed: int, advance: Callable[[int], None] | None = None
 ) -> RunReport:
-    """Read the certificates of a run, and measure everything else.
-
-    Args:
-        unit: ε = 1 of the attacks; the same for all runs that are compared.
-        advance: called with the number of samples of each finished step; ``evaluations`` is their sum.
-    """
+    """Read the certificates of a run, and measure everything else; ``unit`` is ε = 1 of the attacks, and
+    ``advance`` is called with the number of samples of each finished step."""
     progress = advance or (lambda count: None)
     data, folder, loss = trained.data, trained.run.path, trained.loss
     chosen = Subset.of(data.test, f"{data.name}@test", samples, seed=seed, stratify=False)
@@ -141,7 +125,7 @@ def measure_run(
 
     path, noisy = (folder / CERTIFICATE_FOLDER / name for name in ("certificate.json", "smoothing.json"))
     if not path.exists() and not noisy.exists():
-        own = f" --model {trained.settings.model}" if has_own_file(trained.settings) else ""
+        own = f" --model {trained.settings.model}" if is_own_file(trained.settings.model) else ""
         remarks.append(f"No certificate yet: certus certify {folder}{own} --rho 0.01 makes one.")
     certificate = load(path, read_certificate, "The certificate")
     stable = folder / OWN_LABELS_FOLDER / "certificate.json"
@@ -230,10 +214,8 @@ def _transport(trained: LoadedRun, data: Samples) -> Transported | None:
 
 
 def moved_rows(report: RunReport) -> tuple[PlainTable, list[tuple[str, float]]] | None:
-    """Return some rows of a table as they move, and mean absolute moves of features; None for other data.
-
-    Rows have the target, the predictions, and the features that moved most. The largest means come first.
-    """
+    """Return the rows of a table that move most, with targets, predictions and moved features, and the mean
+    absolute moves of features, largest first; None for other data."""
     worst, data = report.worst_case, report.trained.data
     if worst is None or not data.feature_names or worst.before.dim() != 2:
         return None
@@ -445,9 +427,7 @@ def _bracket_words(bracket: Bracket, certificate: Certificate, trained: LoadedRu
 
 def move_example(rho: float, trained: LoadedRun) -> str:
     """Give an example of a move that costs ρ in every sample, in the data's units; empty if there is none.
-
-    Along a direction d of unit cost c(d) a move by √(ρ/c(d)) costs ρ: costs of runs are squares of norms.
-    """
+    Costs of runs are squares of norms: along a direction d of unit cost c(d), √(ρ/c(d)) costs ρ."""
     data, shape = trained.data, trained.data.train.inputs.shape[1:]
     size = math.prod(shape)
 

@@ -29,7 +29,7 @@ from certus.display.render import templates
 from certus.display.report import contents
 from certus.display.report.contents import RunReport, summary
 from certus.display.tables import error_name
-from certus.errors import UnsupportedError
+from certus.errors import optional_import
 from certus.smoothing.certificate import SmoothedCertificate
 from certus.training.metrics import clean_metrics
 
@@ -169,19 +169,13 @@ def _data_url(image: Tensor) -> str:
 
 def plotly_js() -> str:
     """Return plotly.js from the installed package."""
-    try:
-        from plotly.offline import get_plotlyjs
-    except ImportError:
-        raise UnsupportedError("A report needs plotly: pip install 'certus[report]'.") from None
-    return str(get_plotlyjs()).replace("</script", "<\\/script")
+    plotly = optional_import("plotly.offline", "A report needs plotly: pip install 'certus[report]'.")
+    return str(plotly.get_plotlyjs()).replace("</script", "<\\/script")
 
 
 def security_policy(scripts: Sequence[str], styles: Sequence[str]) -> str:
-    """Return a Content-Security-Policy under which only these scripts run, and nothing is fetched.
-
-    Style elements are ours, or start empty, as plotly's does before it inserts its rules; style attributes
-    are allowed.
-    """
+    """Return a Content-Security-Policy under which only these scripts run, and nothing is fetched. Style
+    elements are ours, or start empty, as plotly's does; style attributes are allowed."""
 
     def hashes(texts: Sequence[str]) -> str:
         digests = (base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in texts)
@@ -294,11 +288,8 @@ def slider_grid(certificates: Sequence[Certificate]) -> list[float]:
 
 
 def slider(runs: Sequence[tuple[str, Certificate | None]], grid: Sequence[float]) -> dict[str, Any] | None:
-    """Return the slider for the template, with its readings at each ρ; None without a certificate.
-
-    It starts at the largest ρ of the certificates. A row has the ids of its cells, None where its certificate
-    has no such bound. Lower sides are rounded down, upper sides up.
-    """
+    """Return the slider for the template, with its readings at each ρ, rounded outwards; None without a
+    certificate. A row has the ids of its cells, None where its certificate has no such bound."""
     rows = [
         (index, name, certificate, _bounded(certificate))
         for index, (name, certificate) in enumerate(runs)
