@@ -52,7 +52,7 @@ def certificate_parts(certificate: Certificate) -> list[Part]:
             f"draws and that nothing was trained or tuned on them. The loss is clipped at "
             f"{population.clip:.4g} and bounded by {population.inequality}"
             f"{'; the error rate by DKW or betting' if both else ''}. Rows were taken in the order of seed "
-            f"{population.seed}.{repeat_words(population.repeats, certificate.samples)}"
+            f"{population.upper.seed}.{repeat_words(population.repeats, certificate.samples)}"
         )
     if limit is not None and any("vacuous" in cell for table in tables for row in table.body for cell in row):
         sentences.append(

@@ -211,7 +211,7 @@ def over_labels(own: DualBounds, others: Sequence[DualBounds]) -> DualBounds:
     if problem is None or len(about) < len(parts) or not all(same):
         raise Refused("the bounds must be about the same samples, under other labels")
     labels = torch.stack([each.targets for each in about]).sort(0).values
-    every = torch.arange(problem.classes or 0).unsqueeze(1).expand(labels.shape)
+    every = torch.arange(problem.classes or 0).unsqueeze(1).expand(-1, labels.shape[1])
     if not (torch.equal(labels, every) and all(torch.equal(each.inputs, problem.inputs) for each in about)):
         raise Refused("the bounds must be about every label of the same samples")
     price = down(own.gamma * problem.cost.label_price, SOME)
