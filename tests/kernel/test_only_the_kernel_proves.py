@@ -140,7 +140,7 @@ def test_statements_about_other_samples_are_refused() -> None:
         {"weights": twice[:2]},
     ):
         with pytest.raises(Refused):
-            Statement.of(sample, [level], **change)  # type: ignore[arg-type]
+            Statement.of(sample, [level], **change)
     with pytest.raises(Refused):
         Statement.of(bounds(4)[0], [level])
 
