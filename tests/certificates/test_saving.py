@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 from typing import Any
@@ -40,7 +41,8 @@ def test_a_certificate_is_read_as_it_was_written(kind: str, tmp_path: Path) -> N
     assert isinstance(fresh, Certificate)
     fresh.save(tmp_path / "a.json")
     read = Certificate.load(tmp_path / "a.json")
-    assert (read.rhos, read.samples, read.evidence) == (fresh.rhos, fresh.samples, fresh.evidence)
+    assert (read.rhos, read.samples) == (fresh.rhos, fresh.samples)
+    assert (read.evidence.value, fresh.evidence.value) == ("stated", "proven")
     for rho in RHOS:
         assert read.bracket(rho) == fresh.bracket(rho) or kind == "regression"
         assert read.bound(rho) == fresh.bound(rho)
@@ -49,7 +51,8 @@ def test_a_certificate_is_read_as_it_was_written(kind: str, tmp_path: Path) -> N
     if kind != "regression":
         assert read.certified_accuracy(0.1) == fresh.certified_accuracy(0.1)
     read.save(str(tmp_path / "b.json"))
-    assert (tmp_path / "b.json").read_bytes() == (tmp_path / "a.json").read_bytes()
+    first, second = (json.loads((tmp_path / f"{name}.json").read_text()) for name in "ab")
+    assert second == first | {"evidence": "stated", "sha256": second["sha256"]}
 
 
 def test_a_smoothed_certificate_is_read_as_it_was_written(tmp_path: Path) -> None:

@@ -64,7 +64,7 @@ FORGED: dict[str, tuple[Callable[[dict[str, Any]], None], str]] = {
     "number": (_other_start, "clean_loss[1]: "),
     "weights": (_other_weights, "the weights are not those that were certified"),
     "settings": (_no_such_rho, "it cannot be computed again: `rho` must be finite and not negative"),
-    "contradiction": (_attained_above_proven, "What was attained exceeds what was proven"),
+    "contradiction": (_attained_above_proven, "What was attained exceeds what was stated"),
 }
 
 

@@ -43,7 +43,7 @@ from certus.kernel.graph import Graph, Node
 from certus.kernel.losses import Hinge, Softmax
 from certus.kernel.max_pool import MaxPool
 from certus.kernel.operators import Dense, Gather, Product, Reshape
-from certus.kernel.passes import Refused
+from certus.kernel.passes import Refused, Totals
 from certus.kernel.pointwise import Pointwise, scalar
 from certus.kernel.problem import Problem, outputs_at, rounding_at
 from certus.layers import LogCosh, Normalize, Residual, Scale, SmoothAbs
@@ -216,9 +216,10 @@ def numbers(problem: Problem) -> Iterator[Tensor]:
     for radius in (None, 0.1, 2.0):
         for part in problem.bounds(radius):
             for value in vars(part).values():
-                yield from value.values() if isinstance(value, dict) else [] if value is None else [value]
+                several = value.convex if isinstance(value, Totals) else value
+                yield from several.values() if isinstance(several, dict) else [] if value is None else [value]
     yield from outputs_at(problem.graph, problem.inputs)
-    yield from vars(rounding_at(problem.graph, problem.inputs)).values()
+    yield from map(torch.as_tensor, vars(rounding_at(problem.graph, problem.inputs)).values())
     yield problem.losses(problem.inputs)
     yield problem.reach
     moved = problem.inputs.flip(0)

@@ -12,12 +12,17 @@ import pytest
 import torch
 
 from certus import Evidence, certify
+from certus.certificates import Problem
+from certus.certificates.engine import make_grid
+from certus.costs import LabelCost, SquaredL2
+from certus.domains import Unbounded
 from certus.kernel import rules
 from certus.kernel.evidence import Result, mark
 from certus.kernel.passes import Refused
 from certus.kernel.rules import DualBounds, SampleBounds, over_labels
 from certus.kernel.statement import PopulationBounds, Statement
-from tests.certificates.problems import network, samples
+from certus.losses import CrossEntropy
+from tests.certificates.problems import bounded, network, samples
 
 ROOT = Path(__file__).parents[2]
 TREE = [
@@ -131,11 +136,11 @@ def test_statements_about_other_samples_are_refused() -> None:
     for change in (
         {"clip": 1.0},
         {"weights": twice},
-        {"weights": -twice + 3 * twice},
+        {"weights": torch.tensor([3.0, -1.0, 1.0])},
         {"weights": twice[:2]},
     ):
         with pytest.raises(Refused):
-            Statement.of(sample, [level], **change)  # type: ignore[arg-type]
+            Statement.of(sample, [level], **change)
     with pytest.raises(Refused):
         Statement.of(bounds(4)[0], [level])
 
@@ -157,18 +162,13 @@ def test_what_is_not_filled_is_not_bounded() -> None:
 
 def test_no_label_is_left_out() -> None:
     """Where labels have a price, the bounds under one label, or under some, are no bounds."""
-    from certus.certificates import Problem
-    from certus.costs import LabelCost, SquaredL2
-    from certus.domains import Unbounded
-    from certus.losses import CrossEntropy
-    from tests.certificates.problems import around
-
     data, price = samples(1, 6), LabelCost(0.1, 3)
     own = Problem.of(network("tanh", 1), data, CrossEntropy(), SquaredL2(), Unbounded(), price)
     parts = []
     for problem in (own, own.relabelled(1), own.relabelled(2)):
         proposal = rules.Proposal.at(problem.kernel, 2.0, problem.inputs)
-        parts.append(rules.dual_bounds(around(problem), 2.0, proposal))
+        around = bounded(problem, make_grid(problem, [0.1], [2.0], 1))
+        parts.append(rules.dual_bounds(around, 2.0, proposal))
     whole = over_labels(parts[0], parts[1:])
     assert bool((whole.bound >= parts[0].bound).all())
     assert bool((whole.bound >= parts[1].bound - 2.0 * 0.1).all())

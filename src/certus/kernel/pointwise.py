@@ -30,6 +30,7 @@ from certus.kernel.rounding import HUNDREDS, TINY, slack, up
 Function = Callable[[Tensor], Tensor]
 
 _WIDER = HUNDREDS  # absolute: σ' and σ'' of the base functions are of size 1
+_ULP = 2.0**-52  # to the next number of either side of a kink, at least
 _BESIDE = 1e-9  # a peak this near counts as inside, whatever its last digits
 _FAR = 1e3  # beyond it, all these functions but the algebraic ones equal their limits in float64
 
@@ -63,9 +64,9 @@ class Scalar:
 class Pointwise(Primitive):
     """An activation of units of one shape; ``sharpness`` is b."""
 
-    def __init__(self, scalar: Scalar, shape: Shape, sharpness: float | Tensor = 1.0) -> None:
+    def __init__(self, scalar: Scalar, in_shape: Shape, sharpness: float | Tensor = 1.0) -> None:
         self.scalar, self.sharpness = scalar, sharpness
-        self.in_shape = self.out_shape = shape
+        self.in_shape = self.out_shape = in_shape
         values = torch.as_tensor(sharpness, dtype=torch.float64)
         if not bool((torch.isfinite(values) & (values > 0)).all()):
             raise Refused(f"a sharpness must be positive and finite; got {sharpness}")
@@ -76,7 +77,7 @@ class Pointwise(Primitive):
     def slope_range(self, low: Tensor, high: Tensor) -> Range:
         """The range of σ_b' on [low, high], elementwise; the ends may be infinite."""
         base = self.scalar
-        beside = (kink + side * max(TINY, abs(kink) * 2.0**-52) for kink in base.kinks for side in (-1, 0, 1))
+        beside = (kink + side * max(TINY, abs(kink) * _ULP) for kink in base.kinks for side in (-1, 0, 1))
         low, high = low * self.sharpness, high * self.sharpness
         return _range(base.slope, (*base.slope_peaks, *beside), base.slope_limits, low, high)
 

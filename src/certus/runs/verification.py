@@ -20,6 +20,7 @@ from certus.certificates.cache import differences, table_differences
 from certus.certificates.certificate import Certificate
 from certus.certificates.files import as_json, read_certificate, sample_table
 from certus.errors import ArgumentError, require_confidence
+from certus.kernel.evidence import Evidence
 from certus.runs.certification import SmoothingSettings, fingerprint
 from certus.runs.directory import SETTINGS, RunDirectory
 from certus.runs.files import WEIGHTS
@@ -99,6 +100,8 @@ class Statement:
         if isinstance(again, SmoothedCertificate):
             return differences(self.content, now)
         now["about"]["digests"]["table"] = about["digests"]["table"]
+        if self.content["evidence"] == Evidence.STATED:  # a certificate that was read, and saved again
+            now["evidence"] = Evidence.STATED
         messages = differences(self.content, now)
         if self.table is None:
             return messages

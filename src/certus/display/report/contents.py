@@ -31,6 +31,7 @@ from certus.display.tables import differing_words, error_name
 from certus.display.text import PlainTable, make_table
 from certus.errors import UnsupportedError
 from certus.inner.concavity import ConcaveShare, concave_share
+from certus.kernel.evidence import Evidence
 from certus.losses import inferred_criterion, loss_and_slope, predicted
 from certus.models.own_code import is_own_file
 from certus.runs.directory import CERTIFICATE_FOLDER, OWN_LABELS_FOLDER
@@ -469,6 +470,10 @@ def scope(certificate: Certificate) -> list[str]:
         sentences.append(differing_words(certificate))
     if certificate.population is not None:
         sentences.append(_population_words(certificate))
+    if certificate.statement.evidence is Evidence.STATED:
+        sentences.append(
+            "The certificate was read from its file, and was not re-checked: certus verify does that."
+        )
     if certificate.no_proof is not None:
         sentences.append(f"Nothing is proven about this model: {certificate.no_proof}")
     elif certificate.assumptions:
@@ -476,8 +481,8 @@ def scope(certificate: Certificate) -> list[str]:
         sentences.append(f"The upper bounds rest on claims that certus did not prove: {named}.")
     else:
         sentences.append(
-            "The upper bounds hold for this network with its stored weights in exact arithmetic, and rest on "
-            "no unproven claim about it. The same network in float32 can differ by its rounding."
+            "As stated, the upper bounds hold for this network with its stored weights in exact arithmetic "
+            "and rest on no unproven claim about it. The same network in float32 can differ by its rounding."
         )
     return sentences
 
