@@ -25,7 +25,7 @@ NO_ROUNDING = {
     "kernel/losses.py": {"_LEAST"},  # a choice: the bound is valid for any value
     "kernel/norms.py": {"_UNDERFLOW"},  # underflow, derived where it is defined
     "kernel/operators.py": {"_LOST"},  # underflow, derived where it is used
-    "kernel/pointwise.py": {"_BESIDE"},  # more peaks than needed are looked at
+    "kernel/pointwise.py": {"_BESIDE", "_ULP"},  # more peaks than needed are looked at
 }
 """Small constants of other files, which are no roundings."""
 

@@ -27,18 +27,19 @@ class MaxPool(Primitive):
             raise Refused("a window of a maximum is empty")
         self.in_shape, self.out_shape = in_shape, (in_shape[0], *map(len, windows))
         # An entry of the same window in place of each −1 leaves the maximum as it is.
-        self._windows = [torch.where(window < 0, window.amax(1, keepdim=True), window) for window in windows]
+        filled = (torch.where(window < 0, window.amax(1, keepdim=True), window) for window in windows)
+        self.windows = tuple(filled)
         # (outputs, inputs) 1 where a position of one axis belongs to a window.
         self._members = [
             torch.zeros(len(window), size, dtype=torch.float64).scatter_(1, window, 1.0)
-            for window, size in zip(self._windows, in_shape[1:], strict=True)
+            for window, size in zip(self.windows, in_shape[1:], strict=True)
         ]
         self.overlap = math.prod(int(member.sum(0).max()) for member in self._members)
         self.gain = up(math.sqrt(self.overlap), FEW)
 
     def apply(self, points: Tensor) -> Tensor:
         """The maximum over a product of intervals, axis by axis."""
-        for axis, window in enumerate(self._windows, start=2):
+        for axis, window in enumerate(self.windows, start=2):
             chosen = points.index_select(axis, window.flatten())
             points = chosen.unflatten(axis, tuple(window.shape)).amax(axis + 1)
         return points

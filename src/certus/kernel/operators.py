@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from certus.kernel.norms import checked_norm, circulant_blocks
-from certus.kernel.passes import ForwardBound, GradientBound, Range, Totals, norm, per_sample, times
+from certus.kernel.passes import ForwardBound, GradientBound, Range, Refused, Totals, norm, per_sample, times
 from certus.kernel.primitive import Memory, Place, Primitive, Rounded, Shape
 from certus.kernel.rounding import FEW, slack, up
 
@@ -270,7 +270,9 @@ class Gather(Affine):
     """
 
     def __init__(self, index: Tensor, in_shape: Shape) -> None:
-        self._size = math.prod(in_shape)
+        self.index, self._size = index, math.prod(in_shape)
+        if bool((index >= self._size).any()):
+            raise Refused("an index is out of range")
         self._places = torch.where(index < 0, self._size, index).flatten()
         uses = int(torch.bincount(self._places, minlength=self._size + 1)[: self._size].max())
         super().__init__(in_shape, tuple(index.shape), (), None, max(1, uses))
