@@ -45,7 +45,7 @@ shutil.copytree(_HERE.parent / "results", _HERE / "_results")
 
 _TOP = {name: getattr(certus, name) for name in certus.__all__}
 _PARTS = [name for name, thing in _TOP.items() if isinstance(thing, ModuleType)]
-_PARTS += ["errors", "evidence", "layers", "norms"]  # imported by their path
+_PARTS += ["errors", "kernel.evidence", "layers", "norms"]  # imported by their path
 _PART = """# certus.{part}
 
 ```{{eval-rst}}
@@ -76,7 +76,9 @@ def _write_reference(folder: Path) -> None:
     ]
     top += ["", "## Classes", "", "| class | contents |", "|---|---|"]
     for name, thing in classes.items():
-        top.append(f"| [certus.{name}]({thing.__module__.split('.')[1]}.md) | {_opening(thing)} |")
+        module = thing.__module__.removeprefix("certus.")
+        page = module if module in _PARTS else module.split(".")[0]
+        top.append(f"| [certus.{name}]({page}.md) | {_opening(thing)} |")
     (folder / "certus.md").write_text("\n".join([*top, ""]))
     rows = ["| module | contents |", "|---|---|"]
     names = ", ".join(f"`{name}`" for name in [*functions, *classes])
