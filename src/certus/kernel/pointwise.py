@@ -63,9 +63,9 @@ class Scalar:
 class Pointwise(Primitive):
     """An activation of units of one shape; ``sharpness`` is b."""
 
-    def __init__(self, scalar: Scalar, shape: Shape, sharpness: float | Tensor = 1.0) -> None:
+    def __init__(self, scalar: Scalar, in_shape: Shape, sharpness: float | Tensor = 1.0) -> None:
         self.scalar, self.sharpness = scalar, sharpness
-        self.in_shape = self.out_shape = shape
+        self.in_shape = self.out_shape = in_shape
         values = torch.as_tensor(sharpness, dtype=torch.float64)
         if not bool((torch.isfinite(values) & (values > 0)).all()):
             raise Refused(f"a sharpness must be positive and finite; got {sharpness}")

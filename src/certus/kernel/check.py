@@ -1,0 +1,270 @@
+"""The check of a stored certificate from its files and the rows: every upper side follows, or it does not.
+
+    certificate.json          the statement, its numbers, the γ that prove them, and digests of the others
+    graph.json, .safetensors  the network, the cost, the loss and the domain
+    witnesses.safetensors     what was proposed: rings and balls, moves, roots, points of parabolas
+
+*Theorem.* φ̄_γ follows from the graph, the rows and any witnesses (``rules``), and upper sides follow from φ̄_γ
+and the costs of errors at any γ (``statement``). So a number of the file holds if it is at least what the
+witnesses prove, up to 10⁻⁹ of its size, by which other orders of summation may differ. Digests show only
+that the files belong together. Nothing is searched, climbed or attacked here; lower sides are not checked.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from certus.kernel.files import FAULTS, Tensors, build_problem, parse_object, parse_tensors, read_bytes
+from certus.kernel.majorants import Tangents, constants, parabolas
+from certus.kernel.passes import Refused
+from certus.kernel.problem import Problem, Values
+from certus.kernel.radial import Neighborhoods, neighborhoods
+from certus.kernel.rules import DualBounds, Proposal, SampleBounds
+from certus.kernel.rules import clip_within, dual_bounds, gamma_within, over_labels
+from certus.kernel.statement import PopulationBounds, Statement
+
+TOLERANCE = 1e-9
+FILES = ("graph.json", "graph.safetensors", "witnesses.safetensors")
+ROWS = "rows.safetensors"
+NO_ROWS = "not re-checked: the rows are not included; pass --data"
+DRAWS = "the rows are independent draws, and the grid of gamma, the seed and the model were fixed before them"
+PARABOLAS = ("centered", "tangent", "shaped")
+_BATCH = 512
+
+
+class Comparison(NamedTuple):
+    """A stated number and what is proven in its place; where: ρ, ε or γ."""
+
+    name: str
+    where: float | None
+    stated: float
+    proven: float
+    upper: bool = True
+
+    @property
+    def follows(self) -> bool:
+        """Whether the stated side is no better than the proven one."""
+        least, most = (self.proven, self.stated) if self.upper else (self.stated, self.proven)
+        return least <= most + TOLERANCE * abs(most)
+
+
+@dataclass(frozen=True, eq=False)
+class Checked:
+    """What a certificate is worth: the kernel's own statement, and all comparisons with the file."""
+
+    statement: Statement
+    comparisons: list[Comparison]
+    assumptions: tuple[str, ...]
+
+    @property
+    def verified(self) -> bool:
+        return all(each.follows for each in self.comparisons)
+
+
+class NotProven(Refused):
+    """A claim of the file that its witnesses do not prove."""
+
+
+def digest_rows(inputs: Tensor, targets: Tensor) -> str:
+    """SHA-256 of rows: shapes and numbers, little-endian, inputs as float64."""
+    parts = inputs.double().contiguous(), targets.reshape(len(targets), -1).contiguous()
+    whole = hashlib.sha256(f"{[(str(part.dtype), tuple(part.shape)) for part in parts]}".encode())
+    whole.update(b"".join(part.numpy().tobytes() for part in parts))
+    return whole.hexdigest()
+
+
+def sibling(path: Path, name: str) -> Path:
+    """A file beside certificate.json; one beside another STEM.json has the stem before its name."""
+    return path.with_name(name if path.stem == "certificate" else f"{path.stem}.{name}")
+
+
+def check(path: Path, data: Path | Tensors | None = None) -> Checked:
+    """Check a certificate; raise ``Refused`` if it cannot be checked, ``NotProven`` if a claim is not proven.
+
+    Args:
+        path: certificate.json, or its folder.
+        data: the rows, or their file: ``inputs``, ``targets``, and ``weights`` if they count differently.
+    """
+    path = path / "certificate.json" if path.is_dir() else path
+    try:
+        content = parse_object(read_bytes(path))
+        about = content["check"]
+        if "reason" in about:
+            raise Refused(f"not re-checked: {about['reason']}")
+        read = {name: read_bytes(sibling(path, name)) for name in FILES}
+        if {name: hashlib.sha256(read[name]).hexdigest() for name in FILES} != about["files"]:
+            raise Refused("the files do not have the digests of certificate.json")
+        rows = _rows(path, data)
+        if digest_rows(rows["inputs"], rows["targets"]) != about["rows"]:
+            raise Refused("the rows are not those of the certificate: their digest differs")
+        graph, tensors, stored = parse_object(read[FILES[0]]), *map(parse_tensors, (read[FILES[1]], read[FILES[2]]))
+        problem = build_problem(graph, tensors, (rows["inputs"], rows["targets"]))
+        weights = _weights(content.get("weights"), rows)
+        try:
+            statement = _statement(problem, stored, content, weights)
+            comparisons = list(_comparisons(statement, content))
+        except Refused as reason:
+            raise NotProven(f"it does not follow: {reason}") from None
+        if not {*statement.assumptions} <= {*content["assumptions"]} or problem.classes != content["classes"]:
+            raise NotProven("the assumptions, or the classes, are not those of the network")
+    except FAULTS as reason:
+        raise Refused(f"{path} is malformed: {type(reason).__name__}: {reason}"[:200]) from None
+    people = () if statement.population is None else (DRAWS,)
+    return Checked(statement, comparisons, statement.assumptions + people)
+
+
+def _rows(path: Path, data: Path | Tensors | None) -> Tensors:
+    if data is None and not sibling(path, ROWS).exists():
+        raise Refused(NO_ROWS)
+    return data if isinstance(data, dict) else parse_tensors(read_bytes(data or sibling(path, ROWS)))
+
+
+def _weights(stated: list[float] | None, rows: Tensors) -> Tensor | None:
+    """The weights of the statement, which must be those of the rows up to a factor."""
+    if stated is None and "weights" not in rows:
+        return None
+    weights, own = torch.tensor(stated or (), dtype=torch.float64), rows["weights"].double()
+    if weights.shape != own.shape or not torch.allclose(weights, own / own.mean(), TOLERANCE, 0.0):
+        raise Refused("the weights are not those of the rows")
+    return weights
+
+
+def _statement(problem: Problem, stored: Tensors, content: Any, weights: Tensor | None) -> Statement:
+    """What the witnesses prove, with the claims of the file for the population."""
+    gammas, people, clip = content["check"]["gammas"], content["population"], content["clip"]
+    by_class = content.get("class_weights")
+    levels = [DualBounds.unknown(gamma, len(problem), clip, problem.assumptions) for gamma in gammas]
+    parts, places = [], list(_groups(problem.targets, by_class))
+    for index in places:
+        around, under = _around(problem.select(index), stored, index, clip, by_class)
+        parts.append(SampleBounds.at(around[0], under[0]))
+        for number, level in enumerate(levels):
+            bounds = []
+            for shift, (here, weight) in enumerate(zip(around, under, strict=True)):
+                shape, key = here.problem.inputs.shape, f"{number}.{shift}"
+                move, roots = (
+                    _scattered(stored, f"{key}.{name}", index, form)
+                    for name, form in (("moves", shape[1:]), ("roots", ()))
+                )
+                point = here.problem.inputs if move is None else here.problem.inputs + move
+                proposal = Proposal.at(here.problem, gamma_within(level.gamma, weight), point)
+                bounds.append(dual_bounds(here, level.gamma, proposal, roots, weight, clip))
+            level.fill(index, over_labels(bounds[0], bounds[1:]) if len(bounds) > 1 else bounds[0])
+    samples, population = SampleBounds.joined(parts, torch.cat(places).argsort()), None
+    if people is not None:
+        claims, errors = (
+            {line["gamma"]: line["mean"] * (1 + TOLERANCE / 2) for line in people[name] if line["mean"] is not None}
+            for name in ("grid", "error_grid")
+        )
+        population = PopulationBounds.of(
+            samples,
+            [level for level in levels if level.gamma in claims],
+            **{name: people[name] for name in ("confidence", "seed", "clip", "inequality")},
+            claims=claims,
+            error_claims=errors,
+            grid=len(people["grid"]),
+        )
+    return Statement.of(samples, levels, weights=weights, clip=clip, population=population)
+
+
+def _groups(targets: Tensor, by_class: list[float] | None) -> Iterator[Tensor]:
+    """Positions of samples that are bounded together: of one label where labels have weights."""
+    labels = [None] if by_class is None else targets.unique().tolist()
+    index = [torch.arange(len(targets)) if one is None else (targets == one).nonzero()[:, 0] for one in labels]
+    return (part for whole in index for part in whole.split(_BATCH))
+
+
+def _around(
+    own: Problem, stored: Tensors, index: Tensor, clip: float | None, by_class: list[float] | None
+) -> tuple[list[Neighborhoods], list[float]]:
+    """Bounds around samples under every label that they may take, and the weights of these labels."""
+    shifts, around, weights = range(own.width if own.cost.label_price < math.inf else 1), [], []
+    for shift in shifts:
+        problem = own if shift == 0 else replace(own, targets=(own.targets + shift) % own.width)
+        weights.append(1.0 if by_class is None else by_class[int(problem.targets[0])])
+        values = Values.at(problem)
+        start = bounds = constants(problem, values)
+        for tangents in _tangents(problem, stored, index, shift):
+            bounds = bounds.beside(parabolas(problem, values, start, tangents))
+        balls, within = stored["balls"].tolist(), clip_within(clip, weights[-1])
+        around.append(neighborhoods(problem, values, bounds, stored["edges"], balls, within))
+    return around, weights
+
+
+def _tangents(problem: Problem, stored: Tensors, index: Tensor, shift: int) -> Iterator[Tangents]:
+    """The parabolas proposed for some samples: by a mask of the margins, and points of float32 moves."""
+    factor = (stored["factor.left"], stored["factor.right"]) if "factor.left" in stored else None
+    for kind in PARABOLAS:
+        mask, centered = stored.get(f"{kind}.{shift}.mask"), kind == "centered"
+        if mask is None or not bool(mask[index].any()):
+            continue
+        sample, rival = mask[index].nonzero().unbind(1)
+        point, factors = problem.inputs[sample], stored[f"{kind}.factors"]
+        distances = torch.full((len(sample), len(factors)), math.inf, dtype=torch.float64)
+        if centered:
+            distances = stored[f"{kind}.{shift}.scale"][index][sample].unsqueeze(1) * stored[f"{kind}.distances"]
+        else:
+            every = stored["tangent.0.mask"]
+            place = (every.flatten().cumsum(0).reshape(every.shape) - 1)[index]
+            point = point + stored["tangent.moves"][place[sample, rival]]
+        shaped = kind != "tangent"
+        yield Tangents(sample, rival, point, factors, distances, shaped, factor if shaped else None)
+
+
+def _scattered(stored: Tensors, key: str, index: Tensor, shape: tuple[int, ...]) -> Tensor | None:
+    """(batch, *shape) numbers that are stored for some samples, and 0 for the others; None if for none."""
+    mask = stored.get(f"{key}.mask")
+    if mask is None:
+        return None
+    place, own = (mask.cumsum(0) - 1)[index], mask[index]
+    numbers = torch.zeros(len(index), *shape, dtype=torch.float64)
+    numbers[own] = stored[key][place[own]]
+    return numbers
+
+
+def _comparisons(statement: Statement, content: Any) -> Iterator[Comparison]:
+    """Every upper side of the file, and every lower bound on a share, with what is proven; null states nothing."""
+    people, population, costs = statement.population, content["population"], statement.error_costs
+    brackets = zip(content["rhos"], content["brackets"], content["check"]["error_gammas"], strict=True)
+    upper = [("loss", 0.0, content["clean_loss"][1], statement.clean_loss)]
+    for rho, line, gamma in brackets:
+        upper += [
+            ("rho", rho, line["rho"], rho),
+            ("loss", rho, line["loss_high"], statement.loss(rho)[0]),
+            ("error", rho, line["error_high"], statement.error(rho, gamma)),
+            ("population: loss", rho, line["population_loss"], statement.population_loss(rho)),
+            ("population: error", rho, line["population_error"], statement.population_error(rho, gamma)),
+        ]
+    means = [(line["gamma"], line["bound"]) for line in content["aggregates"]]
+    upper += [("mean at gamma", at, mean, statement.means[at]) for at, mean in means if at in statement.means]
+    if people is not None:
+        upper.append(("margin", None, population["error_margin"], people.error_margin or 0.0))
+        upper += [
+            ("population: mean at gamma", line["gamma"], line["mean"], proven[line["gamma"]])
+            for name, proven in (("grid", people.means), ("error_grid", people.error_means))
+            for line in population[name]
+            if line["gamma"] in proven
+        ]
+    yield from (Comparison(*each) for each in upper if each[2] is not None)
+    lower = [("unit cost", None, content["unit_cost"], statement.unit_cost)]
+    stated = content["proven_error_cost"] or []
+    if len(stated) != (0 if costs is None else len(costs)) or content["samples"] != statement.samples:
+        raise Refused("the numbers of samples differ")
+    pairs = zip(stated, [] if costs is None else costs.tolist(), strict=True)
+    lower += [("cost of an error", i, math.inf if a is None else a, b) for i, (a, b) in enumerate(pairs)]
+    for epsilon, line in zip(content["epsilons"], content["accuracies"], strict=True):
+        lower += [
+            ("-epsilon", epsilon, -line["epsilon"], -epsilon),
+            ("certified", epsilon, line["certified"], statement.certified(epsilon)),
+            *(("population: certified", epsilon, line["population_certified"], statement.population_certified(epsilon)),),
+            ("certified at one epsilon", epsilon, line["fixed_certified"], line["fixed_certified"] and statement.fixed_certified(epsilon, line["fixed_certified"])),
+        ]
+    yield from (Comparison(*each, upper=False) for each in lower if each[2] is not None)
