@@ -144,7 +144,7 @@ def used_gammas(certificate: Certificate) -> list[float]:
 
 
 def _check_files(certificate: Certificate, *, include_data: bool) -> tuple[dict[str, bytes], dict[str, Any]]:
-    """Return what the kernel checks a certificate from, by name, and the entry of the certificate about it."""
+    """Return the files that the kernel checks a certificate from, and the entry about them."""
     if certificate.source is None or certificate.no_proof is not None:
         raise UnsupportedError("of this loss nothing is proven, and no witnesses are kept.")
     gammas, costs = used_gammas(certificate), certificate.proven_error_cost

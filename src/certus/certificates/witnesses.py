@@ -64,7 +64,9 @@ def collect(
                 for piece, problem in zip(pieces, problems, strict=True)
             ]
         whole[name] = own[0] if shared else torch.cat(own)
-    inputs, targets = (torch.cat([getattr(each, name) for each in problems]) for name in ("inputs", "targets"))
+    inputs, targets = (
+        torch.cat([getattr(each, name) for each in problems]) for name in ("inputs", "targets")
+    )
     used = {name: tensor for name, tensor in whole.items() if not _unused(name, whole)}
     return replace(problems[0], inputs=inputs, targets=targets), used
 

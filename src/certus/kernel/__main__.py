@@ -12,14 +12,16 @@ from pathlib import Path
 from certus.kernel.check import Checked, NotProven, check
 from certus.kernel.passes import Refused
 
-_SHOWN = ("loss", "error", "certified")
+_SHOWN = ("loss_high", "error_high", "certified")
 
 
 def table(checked: Checked) -> str:
     """The numbers that a certificate prints, as stated and as proven, and what they rest on."""
     lines = [f"{'':28}{'rho or epsilon':>16}{'stated':>16}{'proven':>16}"]
     failed = [each for each in checked.comparisons if not each.follows]
-    printed = [each for each in checked.comparisons if each.name.removeprefix("population: ") in _SHOWN]
+    printed = [
+        each for each in checked.comparisons if each.name in _SHOWN or each.name.startswith("population_")
+    ]
     for each in dict.fromkeys(printed + failed[:9]):
         words = "" if each.follows else "  does not follow"
         place = "" if each.where is None else f"{each.where:.6g}"
@@ -30,7 +32,7 @@ def table(checked: Checked) -> str:
         [
             *lines,
             f"{len(checked.comparisons)} numbers compared: {evidence}.",
-            "They rest on the stored network, cost, loss and domain, on these rows, and on float64 arithmetic.",
+            "They rest on the stored network, cost, loss and domain, on these rows, and on float64.",
             *names,
             "Lower sides, and bounds at other gamma, are stated in the file and not re-checked.",
             "Whether the stored network computes a given model is not checked here.",

@@ -27,8 +27,16 @@ from certus.kernel.majorants import Tangents, constants, parabolas
 from certus.kernel.passes import Refused
 from certus.kernel.problem import Problem, Values
 from certus.kernel.radial import Neighborhoods, neighborhoods
-from certus.kernel.rules import DualBounds, Proposal, SampleBounds
-from certus.kernel.rules import clip_within, dual_bounds, gamma_within, over_labels
+from certus.kernel.rounding import up
+from certus.kernel.rules import (
+    DualBounds,
+    Proposal,
+    SampleBounds,
+    clip_within,
+    dual_bounds,
+    gamma_within,
+    over_labels,
+)
 from certus.kernel.statement import PopulationBounds, Statement
 
 TOLERANCE = 1e-9
@@ -105,16 +113,16 @@ def check(path: Path, data: Path | Tensors | None = None) -> Checked:
         rows = _rows(path, data)
         if digest_rows(rows["inputs"], rows["targets"]) != about["rows"]:
             raise Refused("the rows are not those of the certificate: their digest differs")
-        graph, tensors, stored = parse_object(read[FILES[0]]), *map(parse_tensors, (read[FILES[1]], read[FILES[2]]))
-        problem = build_problem(graph, tensors, (rows["inputs"], rows["targets"]))
+        tensors, stored = (parse_tensors(read[name]) for name in FILES[1:])
+        problem = build_problem(parse_object(read[FILES[0]]), tensors, (rows["inputs"], rows["targets"]))
         weights = _weights(content.get("weights"), rows)
         try:
             statement = _statement(problem, stored, content, weights)
             comparisons = list(_comparisons(statement, content))
         except Refused as reason:
             raise NotProven(f"it does not follow: {reason}") from None
-        if not {*statement.assumptions} <= {*content["assumptions"]} or problem.classes != content["classes"]:
-            raise NotProven("the assumptions, or the classes, are not those of the network")
+        if not _same(content, problem, statement):
+            raise NotProven("the network, the rows and the file do not describe the same")
     except FAULTS as reason:
         raise Refused(f"{path} is malformed: {type(reason).__name__}: {reason}"[:200]) from None
     people = () if statement.population is None else (DRAWS,)
@@ -147,21 +155,19 @@ def _statement(problem: Problem, stored: Tensors, content: Any, weights: Tensor 
         around, under = _around(problem.select(index), stored, index, clip, by_class)
         parts.append(SampleBounds.at(around[0], under[0]))
         for number, level in enumerate(levels):
-            bounds = []
-            for shift, (here, weight) in enumerate(zip(around, under, strict=True)):
-                shape, key = here.problem.inputs.shape, f"{number}.{shift}"
-                move, roots = (
-                    _scattered(stored, f"{key}.{name}", index, form)
-                    for name, form in (("moves", shape[1:]), ("roots", ()))
-                )
-                point = here.problem.inputs if move is None else here.problem.inputs + move
-                proposal = Proposal.at(here.problem, gamma_within(level.gamma, weight), point)
-                bounds.append(dual_bounds(here, level.gamma, proposal, roots, weight, clip))
+            bounds = [
+                _bounds(here, level, stored, f"{number}.{shift}", index, weight)
+                for shift, (here, weight) in enumerate(zip(around, under, strict=True))
+            ]
             level.fill(index, over_labels(bounds[0], bounds[1:]) if len(bounds) > 1 else bounds[0])
     samples, population = SampleBounds.joined(parts, torch.cat(places).argsort()), None
     if people is not None:
         claims, errors = (
-            {line["gamma"]: line["mean"] * (1 + TOLERANCE / 2) for line in people[name] if line["mean"] is not None}
+            {
+                line["gamma"]: up(line["mean"], TOLERANCE / 2)
+                for line in people[name]
+                if line["mean"] is not None
+            }
             for name in ("grid", "error_grid")
         )
         population = PopulationBounds.of(
@@ -175,11 +181,22 @@ def _statement(problem: Problem, stored: Tensors, content: Any, weights: Tensor 
     return Statement.of(samples, levels, weights=weights, clip=clip, population=population)
 
 
+def _bounds(
+    around: Neighborhoods, level: DualBounds, stored: Tensors, key: str, index: Tensor, weight: float
+) -> DualBounds:
+    """φ̄_γ of some samples under one label, from the stored moves and roots."""
+    inputs = around.problem.inputs
+    moves = _scattered(stored, f"{key}.moves", index, inputs.shape[1:])
+    roots = _scattered(stored, f"{key}.roots", index, ())
+    points = inputs if moves is None else inputs + moves
+    proposal = Proposal.at(around.problem, gamma_within(level.gamma, weight), points)
+    return dual_bounds(around, level.gamma, proposal, roots, weight, level.clip)
+
+
 def _groups(targets: Tensor, by_class: list[float] | None) -> Iterator[Tensor]:
     """Positions of samples that are bounded together: of one label where labels have weights."""
-    labels = [None] if by_class is None else targets.unique().tolist()
-    index = [torch.arange(len(targets)) if one is None else (targets == one).nonzero()[:, 0] for one in labels]
-    return (part for whole in index for part in whole.split(_BATCH))
+    keys = torch.zeros(len(targets)) if by_class is None else targets
+    return (part for key in keys.unique() for part in (keys == key).nonzero()[:, 0].split(_BATCH))
 
 
 def _around(
@@ -210,7 +227,9 @@ def _tangents(problem: Problem, stored: Tensors, index: Tensor, shift: int) -> I
         point, factors = problem.inputs[sample], stored[f"{kind}.factors"]
         distances = torch.full((len(sample), len(factors)), math.inf, dtype=torch.float64)
         if centered:
-            distances = stored[f"{kind}.{shift}.scale"][index][sample].unsqueeze(1) * stored[f"{kind}.distances"]
+            distances = (
+                stored[f"{kind}.{shift}.scale"][index][sample].unsqueeze(1) * stored[f"{kind}.distances"]
+            )
         else:
             every = stored["tangent.0.mask"]
             place = (every.flatten().cumsum(0).reshape(every.shape) - 1)[index]
@@ -230,41 +249,54 @@ def _scattered(stored: Tensors, key: str, index: Tensor, shape: tuple[int, ...])
     return numbers
 
 
+def _same(content: Any, problem: Problem, statement: Statement) -> bool:
+    """Whether the file describes what the statement is about."""
+    unit, inputs, labels = statement.unit_cost, problem.inputs, problem.targets
+    pairs = [(content["unit_cost"], unit)]
+    pairs += [(line["distance"], math.sqrt(line["rho"] / unit)) for line in content["brackets"]]
+    if content.get("labels") == "predicted":
+        labels = torch.cat([problem.outputs(part).argmax(1) for part in inputs.split(_BATCH)])
+    return (
+        all(abs(stated - proven) <= TOLERANCE * proven for stated, proven in pairs)
+        and [line["rho"] for line in content["brackets"]] == content["rhos"]
+        and [line["epsilon"] for line in content["accuracies"]] == content["epsilons"]
+        and (content["samples"], content["classes"]) == (statement.samples, problem.classes)
+        and {*statement.assumptions} <= {*content["assumptions"]}
+        and torch.equal(labels, problem.targets)
+    )
+
+
 def _comparisons(statement: Statement, content: Any) -> Iterator[Comparison]:
-    """Every upper side of the file, and every lower bound on a share, with what is proven; null states nothing."""
-    people, population, costs = statement.population, content["population"], statement.error_costs
-    brackets = zip(content["rhos"], content["brackets"], content["check"]["error_gammas"], strict=True)
-    upper = [("loss", 0.0, content["clean_loss"][1], statement.clean_loss)]
-    for rho, line, gamma in brackets:
-        upper += [
-            ("rho", rho, line["rho"], rho),
-            ("loss", rho, line["loss_high"], statement.loss(rho)[0]),
-            ("error", rho, line["error_high"], statement.error(rho, gamma)),
-            ("population: loss", rho, line["population_loss"], statement.population_loss(rho)),
-            ("population: error", rho, line["population_error"], statement.population_error(rho, gamma)),
-        ]
-    means = [(line["gamma"], line["bound"]) for line in content["aggregates"]]
-    upper += [("mean at gamma", at, mean, statement.means[at]) for at, mean in means if at in statement.means]
+    """Every upper side of the file, and every lower bound on a cost or share; null states nothing."""
+    people, costs, stated = statement.population, statement.error_costs, content["proven_error_cost"]
+    lines: list[tuple[str, float | None, Any, float, bool]] = []
+    lines += [("loss", 0.0, content["clean_loss"][1], statement.clean_loss, True)]
+    for line, gamma in zip(content["brackets"], content["check"]["error_gammas"], strict=True):
+        rho = line["rho"]
+        proven = {
+            "loss_high": statement.loss(rho)[0],
+            "error_high": statement.error(rho, gamma),
+            "population_loss": statement.population_loss(rho),
+            "population_error": statement.population_error(rho, gamma),
+        }
+        lines += [(name, rho, line[name], bound, True) for name, bound in proven.items()]
+    for line in content["accuracies"]:
+        epsilon, fixed = line["epsilon"], line["fixed_certified"]
+        shares = {
+            "certified": statement.certified(epsilon),
+            "population_certified": statement.population_certified(epsilon),
+            "fixed_certified": statement.fixed_certified(epsilon, fixed) if fixed else 0.0,
+        }
+        lines += [(name, epsilon, line[name], share, False) for name, share in shares.items()]
+    means = [("bound", line["gamma"], line["bound"], statement.means) for line in content["aggregates"]]
     if people is not None:
-        upper.append(("margin", None, population["error_margin"], people.error_margin or 0.0))
-        upper += [
-            ("population: mean at gamma", line["gamma"], line["mean"], proven[line["gamma"]])
-            for name, proven in (("grid", people.means), ("error_grid", people.error_means))
-            for line in population[name]
-            if line["gamma"] in proven
-        ]
-    yield from (Comparison(*each) for each in upper if each[2] is not None)
-    lower = [("unit cost", None, content["unit_cost"], statement.unit_cost)]
-    stated = content["proven_error_cost"] or []
-    if len(stated) != (0 if costs is None else len(costs)) or content["samples"] != statement.samples:
-        raise Refused("the numbers of samples differ")
-    pairs = zip(stated, [] if costs is None else costs.tolist(), strict=True)
-    lower += [("cost of an error", i, math.inf if a is None else a, b) for i, (a, b) in enumerate(pairs)]
-    for epsilon, line in zip(content["epsilons"], content["accuracies"], strict=True):
-        lower += [
-            ("-epsilon", epsilon, -line["epsilon"], -epsilon),
-            ("certified", epsilon, line["certified"], statement.certified(epsilon)),
-            *(("population: certified", epsilon, line["population_certified"], statement.population_certified(epsilon)),),
-            ("certified at one epsilon", epsilon, line["fixed_certified"], line["fixed_certified"] and statement.fixed_certified(epsilon, line["fixed_certified"])),
-        ]
-    yield from (Comparison(*each, upper=False) for each in lower if each[2] is not None)
+        margin = content["population"]["error_margin"]
+        lines.append(("error_margin", None, margin, people.error_margin or 0.0, True))
+        for name, own in (("grid", people.means), ("error_grid", people.error_means)):
+            means += [(name, line["gamma"], line["mean"], own) for line in content["population"][name]]
+    lines += [(name, at, mean, own[at], True) for name, at, mean, own in means if at in own]
+    if (stated is None) != (costs is None):
+        raise Refused("only a classification has errors")
+    bounds = [] if costs is None else zip(stated, costs.tolist(), strict=True)
+    lines += [("error_cost", i, math.inf if a is None else a, b, False) for i, (a, b) in enumerate(bounds)]
+    return (Comparison(*line) for line in lines if line[2] is not None)
