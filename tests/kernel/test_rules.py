@@ -150,11 +150,11 @@ def with_all_proposals(problem: Problem, clip: float | None) -> Neighborhoods:
     return bounded(problem, make_grid(problem, [0.01, 1.0], GAMMAS, 3), clip, tangent_points(problem))
 
 
-def attacked(problem: Problem, gamma: float, generator: torch.Generator) -> list[Tensor]:
+def attacked(problem: Problem, gamma: float, generator: torch.Generator, every: int) -> list[Tensor]:
     """Points of Z: where ascents lead from the samples, points around those, and points of all distances."""
     first = climbed(problem, gamma)
     points = [first]
-    for turn in range(60):
+    for turn in sorted({1, 2, *range(0, 60, every)}):
         spread = torch.randn(first.shape, dtype=torch.float64, generator=generator)
         around, size = (first, 0.5**turn) if turn in (1, 2) else (problem.inputs, 10 ** (turn / 30 - 1))
         moved = problem.cost.restore_frozen(around + size * spread, problem.inputs)
@@ -162,8 +162,13 @@ def attacked(problem: Problem, gamma: float, generator: torch.Generator) -> list
     return points
 
 
+QUICK_AND_FULL = [6, pytest.param(1, marks=pytest.mark.soak)]
+"""Of 60 distances, each sixth, and all of them."""
+
+
+@pytest.mark.parametrize("every", QUICK_AND_FULL)
 @pytest.mark.parametrize("name", CASES)
-def test_attacks_never_exceed(name: str) -> None:
+def test_attacks_never_exceed(name: str, every: int) -> None:
     """No point is above a bound, and no error within a radius; with foolish proposals, too."""
     problem, case = problem_of(name), CASES[name]
     kernel, values = problem.kernel, Values.at(problem.kernel)
@@ -172,7 +177,7 @@ def test_attacks_never_exceed(name: str) -> None:
     edges = torch.tensor([0.0, 0.3, 0.31, 5.0], dtype=torch.float64)
     foolish = neighborhoods(kernel, values, _foolish(kernel, values, generator), edges, [2], case.clip)
     for gamma in GAMMAS:
-        points = attacked(problem, gamma, generator)
+        points = attacked(problem, gamma, generator, every)
         heights = []
         for each in points:
             loss, cost = kernel.losses(each), kernel.cost.value(each, problem.inputs)
@@ -187,14 +192,15 @@ def test_attacks_never_exceed(name: str) -> None:
                     assert bool((bound >= highest - 1e-9).all()), (gamma, rule)
 
 
+@pytest.mark.parametrize("every", QUICK_AND_FULL)
 @pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.classes is not None])
-def test_no_error_is_found_within_a_radius(name: str) -> None:
+def test_no_error_is_found_within_a_radius(name: str, every: int) -> None:
     """By minimum-norm attacks and beyond tangent points."""
     problem = problem_of(name)
     kernel, values = problem.kernel, Values.at(problem.kernel)
     generator = torch.Generator().manual_seed(1)
-    candidates = [*error_candidates(problem, 5.0, 30)]
-    candidates += [(None, points) for points in attacked(problem, 1.0, generator)]
+    candidates = [*error_candidates(problem, 5.0, 30 // every)]
+    candidates += [(None, points) for points in attacked(problem, 1.0, generator, 2 * every)]
     distances = (nearest_errors(problem, candidates)[0] / kernel.unit_cost).sqrt()
     clever = with_all_proposals(problem, None)
     edges = torch.tensor([0.0, 0.01, 0.3, 5.0], dtype=torch.float64)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from functools import lru_cache
 
 import numpy as np
 import pytest
@@ -35,6 +36,11 @@ RULES = {
 SCORES = np.concatenate([np.linspace(-7, 7, 71) + 0.0013, [-6.0, 0.0]])
 
 
+@lru_cache
+def brute_at_scores(rule: VotingRule, penalty: float) -> Array:
+    return brute(rule, penalty, SCORES)
+
+
 def brute(rule: VotingRule, penalty: float, scores: Array) -> Array:
     """sup over a dense grid of moves: from below."""
     moves = np.linspace(0, min(13.0, 1 / math.sqrt(penalty)), 4001)
@@ -52,7 +58,7 @@ def brute(rule: VotingRule, penalty: float, scores: Array) -> Array:
 def test_any_stations_are_valid(name: str, penalty: float, seed: int) -> None:
     rng, rule = np.random.default_rng(seed), RULES[name]
     stations = np.sort(rng.uniform(-4, 4, int(rng.integers(2, 60))))
-    assert (worst_failure(rule, penalty, SCORES, stations) >= brute(rule, penalty, SCORES)).all()
+    assert (worst_failure(rule, penalty, SCORES, stations) >= brute_at_scores(rule, penalty)).all()
 
 
 @pytest.mark.parametrize("penalty", [0.05, 2.0])
@@ -121,6 +127,7 @@ def polynomial(coefficients: Array) -> Array:
     return np.asarray(binom.pmf(np.arange(draws + 1), draws, CHANCES[:, None]) @ coefficients)
 
 
+@lru_cache
 def truth(rule: VotingRule, penalty: float) -> Array:
     found = brute(rule, penalty, norm.ppf(np.clip(CHANCES, 1e-12, 1 - 1e-12)))
     found[0] = 1.0 if rule.failure_threshold == 0 and rule.votes else 0.0

@@ -1,0 +1,267 @@
+"""Mutants against tests, in forks of one pytest session that has collected the kernel's tests.
+
+A fork replaces the code of one function in place, so that neither imports nor collection are repeated. Outside of
+functions, and wherever a survivor is to be confirmed, it imports certus and the tests anew instead.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import json
+import os
+import resource
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from time import process_time
+from types import CodeType, FunctionType, ModuleType
+from typing import Any
+
+import hypothesis
+import pytest
+
+from tools.mutation.mutants import KERNEL, ROOT, Mutant
+
+TESTS = ("tests/kernel", "src/certus/kernel")
+OPTIONS = (
+    *("-q", "-s", "-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:faulthandler", "--tb=no", "--no-header"),
+    *("-o", "addopts=", "--import-mode=importlib", "--strict-markers", "-m", "not soak", "--doctest-modules"),
+    *("-W", "ignore::pytest.PytestAssertRewriteWarning"),  # of hypothesis, which is imported already
+)
+RECORD = ROOT / "build" / "kernel-lines.json"
+_MEMORY = 8 * 2**30  # bytes that a fork may have
+_IMPORTS = 20.0  # seconds
+
+
+@dataclass(frozen=True)
+class Test:
+    """A test that passes: its CPU time, and the lines of the kernel that it reaches, as "path:line"."""
+
+    seconds: float
+    lines: frozenset[str]
+
+
+def read_record() -> dict[str, Test]:
+    stored = json.loads(RECORD.read_text())
+    return {name: Test(each["seconds"], frozenset(each["lines"])) for name, each in stored.items()}
+
+
+class Session:
+    """A collected session of pytest, as its plugin; ``work`` is called in place of running the tests."""
+
+    def __init__(self, work: Callable[[Session], None]) -> None:
+        self._work = work
+        self.items: dict[str, pytest.Item] = {}
+        self._failed: Callable[[str], None] = lambda name: None
+
+    def start(self, tests: Sequence[str] = TESTS) -> int:
+        os.chdir(ROOT)
+        sys.path.insert(0, str(KERNEL.parents[1]))
+        return int(pytest.main([*OPTIONS, *tests], plugins=[self]))
+
+    def pytest_sessionstart(self) -> None:
+        phases = (hypothesis.Phase.explicit, hypothesis.Phase.generate)
+        default = hypothesis.settings.default
+        assert default is not None
+        hypothesis.settings.register_profile("mutation", default, phases=phases, database=None)
+        hypothesis.settings.load_profile("mutation")
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        self.items = {item.nodeid: item for item in session.items}
+        if session.testsfailed:
+            raise RuntimeError("The tests cannot be collected.")
+        self._work(self)
+        return True
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            self._failed(report.nodeid)
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        if report.failed:
+            self._failed(report.nodeid)
+
+    def run(self, names: Sequence[str], seconds: Callable[[str], float]) -> None:
+        """Run collected tests, each within a limit of CPU time that ends the process."""
+        items = [self.items[name] for name in names]
+        for item, following in zip(items, [*items[1:], None], strict=True):
+            signal.setitimer(signal.ITIMER_PROF, seconds(item.nodeid))
+            item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+
+    def record(self) -> dict[str, dict[str, Any]]:
+        """Run every test in a fork of its own, and watch the lines of the kernel."""
+        record = {}
+        for name in self.items:
+            answer, _ = forked(lambda name=name: self._watched(name), 600)  # type: ignore[misc]
+            if answer.get("passed"):
+                record[name] = {"seconds": answer["seconds"], "lines": answer["lines"]}
+        return record
+
+    def _watched(self, name: str) -> dict[str, Any]:
+        failed: list[str] = []
+        self._failed = failed.append
+        lines: set[tuple[str, int]] = set()
+        here = str(KERNEL)
+
+        def local(frame: Any, event: str, argument: object) -> Any:
+            if event == "line":
+                lines.add((frame.f_code.co_filename, frame.f_lineno))
+            return local
+
+        def watch(frame: Any, event: str, argument: object) -> Any:
+            return local if frame.f_code.co_filename.startswith(here) else None
+
+        start = process_time()
+        sys.settrace(watch)
+        self.run([name], lambda name: 300.0)
+        sys.settrace(None)
+        used = process_time() - start
+        places = sorted(f"{Path(file).name}:{line}" for file, line in lines)
+        return {"passed": not failed, "seconds": round(used, 3), "lines": places}
+
+    def attempt(self, mutant: Mutant, tests: dict[str, Test], *, anew: bool = False) -> tuple[str, float]:
+        """Run tests in order until one fails. Returns its name, "time" or "signal", or "" for a survivor; and
+        the CPU time."""
+        anew = anew or not mutant.function
+
+        def work() -> dict[str, Any]:
+            def failed(name: str) -> None:
+                raise _KilledError(name)
+
+            self._failed = failed
+            install(mutant, anew=anew)
+            try:
+                if anew:
+                    again = _Again(failed, tests)
+                    code = int(pytest.main([*OPTIONS, "-x", *tests], plugins=[again]))
+                    return {"by": again.name or ("" if code == 0 else f"exit {code}")}
+                self.run(list(tests), lambda name: 2 + 5 * tests[name].seconds)
+            except _KilledError as killed:
+                return {"by": str(killed)}
+            return {"by": ""}
+
+        answer, used = forked(work, 60 + 6 * sum(test.seconds for test in tests.values()))
+        return answer["by"], used
+
+
+class _KilledError(BaseException):
+    pass
+
+
+class _Again:
+    """The same for a session of its own."""
+
+    def __init__(self, failed: Callable[[str], None], tests: dict[str, Test]) -> None:
+        self.name, self._tests = "", tests
+
+    def pytest_runtest_setup(self, item: pytest.Item) -> None:
+        test = self._tests.get(item.nodeid)
+        signal.setitimer(signal.ITIMER_PROF, 2 + 5 * test.seconds if test else _IMPORTS)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            self.name = self.name or report.nodeid
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        if report.failed:
+            self.name = self.name or report.nodeid
+
+
+def install(mutant: Mutant, *, anew: bool) -> None:
+    """Put the mutant in place of its function; or have it imported by whatever imports certus from now on."""
+    code = mutant.compiled()
+    assert code is not None
+    if not anew:
+        function = _function(mutant)
+        function.__code__ = _inside(code, mutant.function)
+        return
+    for name in list(sys.modules):
+        if name.split(".")[0] in ("certus", "tests", "studies") or name == "tools.mutation.problems":
+            del sys.modules[name]
+    sys.meta_path.insert(0, _Mutated(mutant.path, code))
+
+
+def _function(mutant: Mutant) -> FunctionType:
+    """The live function that a mutant changes."""
+    value: Any = importlib.import_module("certus.kernel." + mutant.path.removesuffix(".py"))
+    for name in mutant.function.split("."):
+        value = vars(value)[name]
+    if isinstance(value, property):
+        value = value.fget
+    if isinstance(value, functools.cached_property):
+        value = value.func
+    value = getattr(value, "__func__", value)
+    while hasattr(value, "__wrapped__"):
+        value = value.__wrapped__
+    assert isinstance(value, FunctionType), mutant.function
+    return value
+
+
+def _inside(code: CodeType, name: str) -> CodeType:
+    """The code of a function in that of its module."""
+    waiting = [code]
+    while waiting:
+        each = waiting.pop()
+        if each.co_qualname == name:
+            return each
+        waiting += [part for part in each.co_consts if isinstance(part, CodeType)]
+    raise LookupError(name)
+
+
+class _Mutated(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Imports one module of the kernel from other code."""
+
+    def __init__(self, path: str, code: CodeType) -> None:
+        self._path, self._code = KERNEL / path, code
+        self._name = "certus.kernel." + path.removesuffix(".py")
+
+    def find_spec(self, fullname: str, *_: object) -> importlib.machinery.ModuleSpec | None:
+        if fullname != self._name:
+            return None
+        return importlib.util.spec_from_file_location(fullname, self._path, loader=self)
+
+    def exec_module(self, module: ModuleType) -> None:
+        exec(self._code, module.__dict__)
+
+
+def forked(work: Callable[[], dict[str, Any]], seconds: float) -> tuple[dict[str, Any], float]:
+    """Do something in a fork, silently and within limits. Returns its answer and its CPU time; for a fork that
+    was ended, {"by": "time"} or the signal."""
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.close(read)
+            resource.setrlimit(resource.RLIMIT_CPU, (int(seconds) + 1, int(seconds) + 5))
+            resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
+            null = os.open(os.devnull, os.O_RDWR)
+            problems = os.fdopen(os.dup(2), "w")
+            for stream in (0, 1, 2):
+                os.dup2(null, stream)
+            answer = work()
+        except BaseException as error:
+            answer = {"by": f"{type(error).__name__}: {error}"}
+            print(traceback.format_exc(), file=problems, flush=True)
+        with contextlib.suppress(BaseException), os.fdopen(write, "w") as pipe:
+            json.dump(answer, pipe)
+        os._exit(0)
+    os.close(write)
+    with os.fdopen(read) as pipe:
+        text = pipe.read()
+    _, status, used = os.wait4(child, 0)
+    if not text:
+        ended = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
+        text = json.dumps({"by": "time" if ended in (signal.SIGPROF, signal.SIGXCPU) else f"signal {ended}"})
+    answer = json.loads(text)
+    assert isinstance(answer, dict)
+    return answer, used.ru_utime + used.ru_stime
