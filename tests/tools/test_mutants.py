@@ -29,7 +29,9 @@ def changes(source: str) -> list[str]:
         ("a.nan_to_num(math.inf)", {"a.nan_to_num(math.inf) → a.nan_to_num(0.0)"}),
     ],
 )
-def test_comparisons_signs_and_directions_are_changed_in_all_ways(expression: str, expected: set[str]) -> None:
+def test_comparisons_signs_and_directions_are_changed_in_all_ways(
+    expression: str, expected: set[str]
+) -> None:
     assert expected <= set(changes(f"def f():\n    return {expression}\n"))
 
 
@@ -70,7 +72,9 @@ def test_a_mutant_compiles_to_other_code() -> None:
 def test_every_file_of_the_kernel_has_mutants_with_names_of_their_own() -> None:
     every = [mutant.id for path in KERNEL.glob("*.py") for mutant in mutants(path.name)]
     assert len(every) == len(set(every)) > 2000
-    assert {path.name for path in KERNEL.glob("*.py")} - {name.split(":")[0] for name in every} == {"__init__.py"}
+    assert {path.name for path in KERNEL.glob("*.py")} - {name.split(":")[0] for name in every} == {
+        "__init__.py"
+    }
 
 
 @pytest.mark.parametrize(
@@ -89,5 +93,7 @@ def test_every_file_of_the_kernel_has_mutants_with_names_of_their_own() -> None:
         (UP, [1.0], [1.0, 2.0], "differs"),
     ],
 )
-def test_only_looser_bounds_are_called_loose(direction: int, before: object, after: object, kind: str) -> None:
+def test_only_looser_bounds_are_called_loose(
+    direction: int, before: object, after: object, kind: str
+) -> None:
     assert compare({"a": [[direction, before]]}, {"a": [[direction, after]]}) == kind

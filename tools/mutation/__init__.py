@@ -3,7 +3,7 @@
     python -m tools.mutation record                 which tests reach which lines, and how long they take
     python -m tools.mutation run --seconds 12       try every mutant that has no result yet; resumable
     python -m tools.mutation sort                   compare the survivors with the kernel on fixed problems
-    python -m tools.mutation again                  try those again that do not only loosen, with all their tests
+    python -m tools.mutation again                  try those again that do not only loosen a bound
     python -m tools.mutation explain ID "…"         record why a survivor is harmless
     python -m tools.mutation list                   write survivors.md
 

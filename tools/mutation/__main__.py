@@ -39,7 +39,9 @@ class Result:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m tools.mutation", description="Mutants of the trusted kernel.")
+    parser = argparse.ArgumentParser(
+        prog="python -m tools.mutation", description="Mutants of the trusted kernel."
+    )
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("record", help="watch which tests reach which lines")
     for name, text in (
@@ -131,16 +133,25 @@ def _try(session: Session, options: argparse.Namespace) -> None:
             result = Result(mutant.id, mutant.digest, "equivalent")
         else:
             tests = _in_order(mutant, record, reached, kills, options.seconds)
-            by, seconds = session.attempt(mutant, tests, anew=options.command == "again") if tests else ("", 0.0)
+            by, seconds = (
+                session.attempt(mutant, tests, anew=options.command == "again") if tests else ("", 0.0)
+            )
             before = known.get(mutant.id)
-            kind, why = (before.kind, before.why) if before and not by and before.digest == mutant.digest else ("", "")
+            kind, why = (
+                (before.kind, before.why)
+                if before and not by and before.digest == mutant.digest
+                else ("", "")
+            )
             outcome = "killed" if by else "survived"
             result = Result(mutant.id, mutant.digest, outcome, by, round(seconds, 2), kind, why)
             _count(kills, by, mutant.id.split(": ")[0])
         total += result.seconds
         known[mutant.id] = result
         _append(result)
-        print(f"{number}/{len(wanted)} {result.outcome} {result.seconds} s {mutant.id} | {result.by}", flush=True)
+        print(
+            f"{number}/{len(wanted)} {result.outcome} {result.seconds} s {mutant.id} | {result.by}",
+            flush=True,
+        )
     print(f"{total:.0f} s, {total / max(1, len(wanted)):.2f} s each")
 
 
@@ -162,12 +173,14 @@ def _in_order(
     kills: Counter[tuple[str, str]],
     budget: float,
 ) -> dict[str, Test]:
-    """The tests that reach a mutant: those first that are quick, or have killed others of the same function or
-    file; within the budget together."""
+    """The tests that reach a mutant, within the budget together: those first that are quick, or have killed
+    others of the same function or file."""
     lines = range(mutant.lines[0], mutant.lines[1] + 1)
     names = {name for line in lines for name in reached.get(f"{mutant.path}:{line}", ())}
     if not mutant.function:  # it runs while everything is imported
-        names = {name for name, test in record.items() if any(p.startswith(f"{mutant.path}:") for p in test.lines)}
+        names = {
+            name for name, test in record.items() if any(p.startswith(f"{mutant.path}:") for p in test.lines)
+        }
     function = mutant.id.split(": ")[0]
 
     def rank(name: str) -> float:
@@ -185,24 +198,26 @@ def _in_order(
 
 def write_list() -> None:
     """Write the counts, and every survivor that does not only loosen a bound."""
-    results = {m.id: read for m in all_mutants() if (read := read_results_cached().get(m.id)) and read.digest == m.digest}
-    files = Counter(name.split(":")[0] for name in results)
-    counts = Counter((r.id.split(":")[0], r.kind if r.outcome == "survived" and r.kind == "loosens" else r.outcome) for r in results.values())
+    known = read_results()
+    every = [(known[mutant.id], mutant.digest) for mutant in all_mutants() if mutant.id in known]
+    results = [result for result, digest in every if result.digest == digest]
     columns = ("killed", "equivalent", "loosens", "survived")
-    text = "# Survivors\n\nWritten by `python -m tools.mutation list`; CONTRIBUTING.md says how to repeat it.\n\n"
-    text += "| file | mutants | killed | same code | only loosen a bound | other survivors |\n|---|---|---|---|---|---|\n"
-    for path in sorted(files):
-        text += f"| {path} | {files[path]} | " + " | ".join(str(counts[path, column]) for column in columns) + " |\n"
-    totals = [sum(counts[path, column] for path in files) for column in columns]
-    text += f"| all | {sum(files.values())} | " + " | ".join(map(str, totals)) + " |\n"
-    for result in results.values():
-        if result.outcome == "survived" and result.kind != "loosens":
-            text += f"\n- `{result.id}`\n  {result.kind or 'not compared'}: {result.why or 'not yet explained.'}\n"
+    counts = Counter((result.id.split(":")[0], _column(result)) for result in results)
+    paths = sorted({path for path, _ in counts})
+    rows = [[path, *(counts[path, column] for column in columns)] for path in paths]
+    rows.append(["all", *(sum(counts[path, column] for path in paths) for column in columns)])
+    text = "# Survivors\n\nWritten by `python -m tools.mutation list`; see CONTRIBUTING.md.\n\n"
+    text += "| file | killed | same code | only loosen a bound | others |\n|---|---|---|---|---|\n"
+    text += "".join(f"| {' | '.join(map(str, row))} |\n" for row in rows)
+    for result in results:
+        if _column(result) == "survived":
+            kind, why = result.kind or "not compared", result.why or "not yet explained."
+            text += f"\n- `{result.id}`\n  ({kind}) {why}\n"
     SURVIVORS.write_text(text)
 
 
-def read_results_cached(cache: dict[str, dict[str, Result]] = {}) -> dict[str, Result]:  # noqa: B006
-    return cache.setdefault("", read_results())
+def _column(result: Result) -> str:
+    return "loosens" if result.outcome == "survived" and result.kind == "loosens" else result.outcome
 
 
 if __name__ == "__main__":

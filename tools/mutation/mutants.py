@@ -21,7 +21,16 @@ ROOT = Path(__file__).resolve().parents[2]
 KERNEL = ROOT / "src" / "certus" / "kernel"
 SEED = 33
 
-EFFORT = {"_AT_ONCE", "_CELLS", "_CORNER", "_EIGENVALUE_WORK", "_LEAST", "_NUMBERS", "_TOGETHER", "MOST_CLASSES"}
+EFFORT = {
+    "_AT_ONCE",
+    "_CELLS",
+    "_CORNER",
+    "_EIGENVALUE_WORK",
+    "_LEAST",
+    "_NUMBERS",
+    "_TOGETHER",
+    "MOST_CLASSES",
+}
 """Constants that decide how much is computed, and nothing that is proven."""
 
 _OPPOSITE = (
@@ -32,14 +41,42 @@ _OPPOSITE = (
 _COUNTERPARTS = (
     *(("low", "high"), ("lower", "upper"), ("least", "most"), ("inner", "outer"), ("left", "right")),
     *(("first", "second"), ("row_norms", "column_norms"), ("in_shape", "out_shape"), ("slope", "curvature")),
-    *(("absolute", "absolute_transpose"), ("norm", "absolute_norm"), ("convex", "concave"), ("above", "below")),
+    *(
+        ("absolute", "absolute_transpose"),
+        ("norm", "absolute_norm"),
+        ("convex", "concave"),
+        ("above", "below"),
+    ),
     *(("length", "unit"), ("all", "any"), ("primitive", "action"), ("act", "transposed")),
 )
 _DIRECTIONS = {a: b for pair in _OPPOSITE for a, b in (pair, pair[::-1])}
 _SWAPS = {a: b for pair in _COUNTERPARTS for a, b in (pair, pair[::-1])}
 _DROPPED = ("abs", "sqrt", "clamp", "clamp_min", "clamp_max", "nan_to_num", "T", "mT", "flip", "exp", "log")
 _SHAPING = ("flatten", "reshape", "unsqueeze", "squeeze", "expand", "permute", "movedim", "unflatten")
-_REDUCING = ("sum", "amax", "amin", "max", "min", "any", "all", "cat", "stack", "split", "flip", "gather", "mean", "unbind", "cummax", "topk", "diagonal", "scatter_", "index_select", "argmax", "index_add_", "size")
+_REDUCING = (
+    "sum",
+    "amax",
+    "amin",
+    "max",
+    "min",
+    "any",
+    "all",
+    "cat",
+    "stack",
+    "split",
+    "flip",
+    "gather",
+    "mean",
+    "unbind",
+    "cummax",
+    "topk",
+    "diagonal",
+    "scatter_",
+    "index_select",
+    "argmax",
+    "index_add_",
+    "size",
+)
 _ROUNDED = ("up", "down")
 _CONSTANTS = ("FEW", "TENS", "HUNDREDS", "SOME", "THOUSANDS", "MANY")
 
@@ -48,12 +85,22 @@ _COMPARISONS: dict[type[ast.cmpop], tuple[type[ast.cmpop], ...]] = {
     ast.LtE: (ast.Lt, ast.Gt, ast.GtE),
     ast.Gt: (ast.GtE, ast.Lt, ast.LtE),
     ast.GtE: (ast.Gt, ast.Lt, ast.LtE),
-    **{a: (b,) for a, b in ((ast.Eq, ast.NotEq), (ast.NotEq, ast.Eq), (ast.Is, ast.IsNot), (ast.IsNot, ast.Is))},
+    **{
+        a: (b,)
+        for a, b in ((ast.Eq, ast.NotEq), (ast.NotEq, ast.Eq), (ast.Is, ast.IsNot), (ast.IsNot, ast.Is))
+    },
     **{a: (b,) for a, b in ((ast.In, ast.NotIn), (ast.NotIn, ast.In))},
 }
 _ARITHMETIC: dict[type[ast.operator], type[ast.operator]] = {
-    **{ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.Pow: ast.Mult},
-    **{ast.FloorDiv: ast.Mult, ast.Mod: ast.FloorDiv, ast.BitAnd: ast.BitOr, ast.BitOr: ast.BitAnd},
+    ast.Add: ast.Sub,
+    ast.Sub: ast.Add,
+    ast.Mult: ast.Div,
+    ast.Div: ast.Mult,
+    ast.Pow: ast.Mult,
+    ast.FloorDiv: ast.Mult,
+    ast.Mod: ast.FloorDiv,
+    ast.BitAnd: ast.BitOr,
+    ast.BitOr: ast.BitAnd,
 }
 
 
@@ -138,13 +185,19 @@ def _places(
         around, span = inside, lines
         if isinstance(node, ast.FunctionDef) and inside is None:
             body = [part for part in node.body if not _docstring(part)]
-            text = ast.unparse(ast.FunctionDef(node.name, node.args, body, node.decorator_list, node.returns, lineno=0))
+            text = ast.unparse(
+                ast.FunctionDef(node.name, node.args, body, node.decorator_list, node.returns, lineno=0)
+            )
             known = frozenset(_names(node))
             for default in (*node.args.defaults, *node.args.kw_defaults):  # evaluated outside
                 if default is not None:
-                    yield from _places(ast.Expr(default), prefix, ("", _digest(text)), (node.lineno, node.lineno))
+                    yield from _places(
+                        ast.Expr(default), prefix, ("", _digest(text)), (node.lineno, node.lineno)
+                    )
             for part in body:
-                yield from _places(ast.Module([part], []), prefix, (prefix + node.name, _digest(text)), (0, 0), known)
+                yield from _places(
+                    ast.Module([part], []), prefix, (prefix + node.name, _digest(text)), (0, 0), known
+                )
             continue
         if isinstance(node, ast.ClassDef):
             yield from _places(node, f"{node.name}.", None)
@@ -165,7 +218,11 @@ def _digest(text: str) -> str:
 
 
 def _docstring(node: ast.AST) -> bool:
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+    return (
+        isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+    )
 
 
 def _silent(parent: ast.AST, node: ast.AST) -> bool:
@@ -173,13 +230,17 @@ def _silent(parent: ast.AST, node: ast.AST) -> bool:
     match node:
         case ast.Raise() | ast.Assert() | ast.JoinedStr() | ast.Import() | ast.ImportFrom() | ast.alias():
             return True
-        case ast.expr_context() | ast.operator() | ast.cmpop() | ast.boolop() | ast.unaryop() | ast.arguments():
+        case (
+            ast.expr_context() | ast.operator() | ast.cmpop() | ast.boolop() | ast.unaryop() | ast.arguments()
+        ):
             return not isinstance(parent, ast.Lambda)
         case ast.keyword(arg="strict" | "dtype" | "dim" | "dim1" | "dim2" | "keepdim") | ast.Pass():
             return True
         case ast.Assign(targets=[ast.Name(name)]) if name in EFFORT or _is_type(node.value):
             return True
-        case ast.Assign(targets=[ast.Tuple(names)]) if any(isinstance(n, ast.Name) and n.id in EFFORT for n in names):
+        case ast.Assign(targets=[ast.Tuple(names)]) if any(
+            isinstance(n, ast.Name) and n.id in EFFORT for n in names
+        ):
             return True
     match parent:
         case ast.AnnAssign(annotation=annotation) | ast.arg(annotation=annotation) if node is annotation:
@@ -202,7 +263,10 @@ def _axis(node: ast.AST) -> bool:
 
 def _is_type(value: ast.AST) -> bool:
     text = ast.unparse(value)
-    return text.startswith(("tuple[", "Callable[", "TypeVar", "np.ndarray[")) or text in ("Any", "Softmax | Hinge | None")
+    return text.startswith(("tuple[", "Callable[", "TypeVar", "np.ndarray[")) or text in (
+        "Any",
+        "Softmax | Hinge | None",
+    )
 
 
 def _ways(node: ast.AST, names: frozenset[str]) -> tuple[list[ast.AST | None], list[ast.AST | None]]:
@@ -254,9 +318,15 @@ def _ways(node: ast.AST, names: frozenset[str]) -> tuple[list[ast.AST | None], l
             others += [ast.Constant(value * factor if value else factor) for factor in factors]
         case ast.BoolOp(operator, values):
             others.append(_with(node, op=ast.Or() if isinstance(operator, ast.And) else ast.And()))
-            others += [_with(node, values=values[:k] + values[k + 1 :]) for k in range(len(values)) if len(values) > 2]
+            others += [
+                _with(node, values=values[:k] + values[k + 1 :])
+                for k in range(len(values))
+                if len(values) > 2
+            ]
             others += values if len(values) == 2 else []
-        case ast.If(test=test) | ast.IfExp(test=test) | ast.While(test=test) if not isinstance(test, ast.Compare):
+        case ast.If(test=test) | ast.IfExp(test=test) | ast.While(test=test) if not isinstance(
+            test, ast.Compare
+        ):
             others.append(_with(node, test=ast.UnaryOp(ast.Not(), test)))
         case ast.Assign(targets=[ast.Name(name)]) if name in _names(node.value):
             others.append(None)

@@ -1,8 +1,8 @@
 """500 fixed problems with the public results of the kernel, and the direction in which each may only move.
 
-A result is an upper bound (1), a lower bound (−1), or a number that must not change (0). ``Refused`` counts as
-an infinite bound. A mutant whose upper bounds are never smaller, and whose lower bounds are never larger, only
-loosens; one that moves any of them the other way, or changes a number, does not.
+A result is an upper bound (1), a lower bound (−1), or a number that must not change (0). ``Refused`` counts
+as an infinite bound. A mutant whose upper bounds are never smaller, and whose lower bounds are never larger,
+only loosens; one that moves any of them the other way, or changes a number, does not.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def _floats(value: Any) -> list[float]:
 
 
 def compare(before: dict[str, Any], after: dict[str, Any]) -> str:
-    """ "equal", "loosens", "tightens" (an upper bound shrinks, or a lower one grows), "differs" or "raises"."""
+    """Return "equal", "loosens", "tightens", "differs" or "raises": the worst of all results."""
     kinds = set()
     if before.keys() != after.keys():
         return "differs"
@@ -114,7 +114,7 @@ def _moved(direction: int, old: list[float] | str, new: list[float] | str) -> st
         pairs = list(zip(old, new, strict=False))
         same = len(old) == len(new) and all(a == b or (math.isnan(a) and math.isnan(b)) for a, b in pairs)
         return "equal" if same else "differs"
-    shifts = [(direction * a, direction * b) for a, b in zip(old, new, strict=True) if not a == b]
+    shifts = [(direction * a, direction * b) for a, b in zip(old, new, strict=True) if a != b]
     shifts = [(a, b) for a, b in shifts if not (math.isnan(a) and math.isnan(b))]
     if not shifts:
         return "equal"
@@ -185,7 +185,9 @@ def _operator(seed: int) -> Affine:
         lambda: _convolution(seed),
         lambda: _convolution(seed, 1 + 2 * (seed % 2)),
         lambda: Transposed(_convolution(seed), None),
-        lambda: Product((Diagonal(_random(seed, 4), _random(seed + 1, 4), (4,)), Dense(_random(seed, 3, 4), None))),
+        lambda: Product(
+            (Diagonal(_random(seed, 4), _random(seed + 1, 4), (4,)), Dense(_random(seed, 3, 4), None))
+        ),
     )
     return kinds[seed % len(kinds)]()
 
@@ -199,7 +201,9 @@ def claim(operator: Primitive | None, factor: float = 1 + 1e-6, *, written: bool
         wide = float(operator.absolute_norm)  # of the torus
         operator.accept((wide * factor,))
         return
-    operator.accept(tuple(float(torch.linalg.matrix_norm(part, 2)) * factor for part in parts), written=written)
+    operator.accept(
+        tuple(float(torch.linalg.matrix_norm(part, 2)) * factor for part in parts), written=written
+    )
 
 
 def operators(seed: int) -> Results:
@@ -209,22 +213,42 @@ def operators(seed: int) -> Results:
         operator = _operator(seed)
         operator.folds = seed % 3
 
-        def bounds(operator: Affine = operator, factor: float | None = factor, written: bool = written) -> Any:
+        def bounds(
+            operator: Affine = operator, factor: float | None = factor, written: bool = written
+        ) -> Any:
             if factor is not None:
                 claim(operator, factor, written=written)
             pulled = operator.backward_error(torch.ones(2).double(), torch.full((2,), 1e-3).double(), None)
             parts = [operator.norm, operator.absolute_norm, operator.row_norms, operator.column_norms]
-            return [*parts, operator.rounded(points, 1e-6 * points.abs()).error, *pulled, operator.amplify(0.7)]
+            return [
+                *parts,
+                operator.rounded(points, 1e-6 * points.abs()).error,
+                *pulled,
+                operator.amplify(0.7),
+            ]
 
         yield UP, bounds
     plain = _operator(seed)
     yield SAME, lambda: [plain.apply(points), plain.transpose(rows), plain.matrix()]
-    yield UP, lambda: [plain.absolute(points.abs()), plain.absolute_transpose(rows.abs()), plain.sizes(points.abs())]
+    yield (
+        UP,
+        lambda: [
+            plain.absolute(points.abs()),
+            plain.absolute_transpose(rows.abs()),
+            plain.sizes(points.abs()),
+        ],
+    )
 
 
 _SCALARS = (
     *(("sigmoid",), ("tanh",), ("softplus",), ("elu",), ("gelu",), ("gelu_tanh",), ("silu",), ("mish",)),
-    *(("log_cosh",), ("smooth_abs",), ("piecewise_linear", 0.1, 1.0), ("clamp", -1.0, math.inf), ("clamp", 0.0, 6.0)),
+    *(
+        ("log_cosh",),
+        ("smooth_abs",),
+        ("piecewise_linear", 0.1, 1.0),
+        ("clamp", -1.0, math.inf),
+        ("clamp", 0.0, 6.0),
+    ),
     *(("kinked_elu", 0.7, 1.3), ("softplus_threshold", 20.0), ("clamp", 1.0, 1.0), ("nothing",)),
 )
 
@@ -243,7 +267,10 @@ def activations(seed: int) -> Results:
     yield SAME, lambda: [units.apply(low[:20]), units.smooth]
     yield UP, lambda: units.rounded(low[:5], 1e-6 * low[:5].abs()).error
     ones = torch.ones(5).double()
-    yield UP, lambda: units.backward_error(ones, 1e-3 * ones, units.rounded(low[:5], 1e-6 * low[:5].abs()).memory)
+    yield (
+        UP,
+        lambda: units.backward_error(ones, 1e-3 * ones, units.rounded(low[:5], 1e-6 * low[:5].abs()).memory),
+    )
     yield UP, lambda: units.amplify(0.7)
 
 
@@ -292,7 +319,9 @@ def _claimed(shape: tuple[int, ...], free: Tensor | None) -> Cost:
         growth=2.0,
         strong_convexity=2.0,
         floor=1.0,
-        values=lambda x, y: (x**2 + x**4 / 9 - y**2 - y**4 / 9 - (2 * y + 4 * y**3 / 9) * (x - y)).flatten(1).sum(1),
+        values=lambda x, y: (
+            (x**2 + x**4 / 9 - y**2 - y**4 / 9 - (2 * y + 4 * y**3 / 9) * (x - y)).flatten(1).sum(1)
+        ),
         slopes=lambda x, y: 2 * (x - y) + 4 / 9 * (x**3 - y**3),
         length_of=lambda v: v.flatten(1).norm(dim=1),
         dual_of=lambda v: v.flatten(1).norm(dim=1),
@@ -305,7 +334,9 @@ _DOMAINS: tuple[Callable[[], Domain], ...] = (
     Domain,
     lambda: Domain(torch.tensor(-1.0).double(), torch.tensor(1.0).double()),
     lambda: Domain(center=torch.zeros(1).double(), radius=2.5),
-    lambda: Domain(torch.tensor(-1.0).double(), torch.tensor(math.inf).double(), torch.zeros(1).double(), 2.5),
+    lambda: Domain(
+        torch.tensor(-1.0).double(), torch.tensor(math.inf).double(), torch.zeros(1).double(), 2.5
+    ),
 )
 
 
@@ -317,10 +348,19 @@ def costs(seed: int) -> Results:
     moves = points - origins if cost.free is None else torch.where(cost.free, points - origins, 0.0)
     yield UP, lambda: [cost.length, cost.unit, cost.rounding]
     yield DOWN, lambda: [cost.floor, cost.growth, cost.strong_convexity]
-    yield SAME, lambda: [cost.norm(moves), cost.value(origins + moves, origins), cost.gradient(points, origins)]
+    yield (
+        SAME,
+        lambda: [cost.norm(moves), cost.value(origins + moves, origins), cost.gradient(points, origins)],
+    )
     yield UP, lambda: [cost.raised(points, origins), cost.dual(gradients), cost.dual_size(modulus)]
     yield UP, lambda: [cost.value_error(points, origins), cost.gradient_error(points, origins)]
-    yield UP, lambda: [cost.farthest(moves.abs()), cost.farthest(moves.abs() * torch.tensor([1, 1, math.inf]).double())]
+    yield (
+        UP,
+        lambda: [
+            cost.farthest(moves.abs()),
+            cost.farthest(moves.abs() * torch.tensor([1, 1, math.inf]).double()),
+        ],
+    )
     for domain in _DOMAINS:
         yield UP, lambda domain=domain: cost.gap(gradients, points, modulus, domain())
     if cost.whitening is not None:
@@ -330,7 +370,9 @@ def costs(seed: int) -> Results:
         lambda: Lp(shape=(3,), p=3.0),
         lambda: Lp(shape=(3,), scales=torch.tensor([1.0, 0.0, 1.0])),
         lambda: Quadratic(shape=(2,), matrix=torch.eye(2).double(), root=2 * torch.eye(2).double()),
-        lambda: Quadratic(shape=(2,), matrix=torch.tensor([[1.0, 0.1], [0.0, 1.0]]).double(), root=torch.eye(2).double()),
+        lambda: Quadratic(
+            shape=(2,), matrix=torch.tensor([[1.0, 0.1], [0.0, 1.0]]).double(), root=torch.eye(2).double()
+        ),
     )
     yield UP, lambda: wrong[seed % len(wrong)]().length
 
@@ -343,7 +385,10 @@ def _chain(*primitives: Primitive) -> Graph:
 
 def _graph(seed: int, classes: int) -> Graph:
     def dense(rows: int, columns: int, step: int) -> Dense:
-        return Dense(1.5 * _random(seed + step, rows, columns) / math.sqrt(columns), 0.3 * _random(seed + step + 1, rows))
+        return Dense(
+            1.5 * _random(seed + step, rows, columns) / math.sqrt(columns),
+            0.3 * _random(seed + step + 1, rows),
+        )
 
     def units(name: str, size: int, *settings: float) -> Pointwise:
         return Pointwise(scalar(name, *settings), (size,), 1.0 if seed % 2 else 2.0)
@@ -355,17 +400,38 @@ def _graph(seed: int, classes: int) -> Graph:
     elif kind in (1, 2):
         graph = _chain(dense(4, 3, 0), units("log_cosh", 4), dense(classes, 4, 5))
     elif kind == 3:
-        graph = _chain(dense(4, 3, 0), units(smooth[seed // 8 % 8], 4), dense(4, 4, 3), units("tanh", 4), dense(classes, 4, 5))
+        graph = _chain(
+            dense(4, 3, 0),
+            units(smooth[seed // 8 % 8], 4),
+            dense(4, 4, 3),
+            units("tanh", 4),
+            dense(classes, 4, 5),
+        )
     elif kind == 4:
         graph = _chain(dense(4, 3, 0), units("piecewise_linear", 4, 0.0, 1.0), dense(classes, 4, 5))
     elif kind in (5, 6):
-        first, act, last = dense(4, 3, 0), units(smooth[seed // 8 % 8], 4), dense(classes, 4 if kind == 5 else 8, 5)
+        first, act, last = (
+            dense(4, 3, 0),
+            units(smooth[seed // 8 % 8], 4),
+            dense(classes, 4 if kind == 5 else 8, 5),
+        )
         join = Node((2, 4), (4,)) if kind == 5 else Node((2, 4), (8,), axis=0)
-        nodes = (Node((), (3,)), Node((0,), (4,), first), Node((1,), (4,), act), Node((2,), (4,), dense(4, 4, 7)))
+        nodes = (
+            Node((), (3,)),
+            Node((0,), (4,), first),
+            Node((1,), (4,), act),
+            Node((2,), (4,), dense(4, 4, 7)),
+        )
         graph = Graph((*nodes, Node((3,), (4,), units("tanh", 4)), join, Node((5,), (classes,), last)))
     else:
         convolution = Convolution(
-            _random(seed, 2, 1, 2), _random(seed, 2, 1), (1, 3), stride=(1,), padding=((1, 0),), dilation=(1,), groups=1
+            _random(seed, 2, 1, 2),
+            _random(seed, 2, 1),
+            (1, 3),
+            stride=(1,),
+            padding=((1, 0),),
+            dilation=(1,),
+            groups=1,
         )
         flat = Dense(_random(seed, classes, 6), _random(seed, classes), (2, 3), (classes,))
         graph = _chain(Reshape((3,), (1, 3)), convolution, Pointwise(scalar("tanh"), (2, 3)), flat)
@@ -382,7 +448,9 @@ _LOSSES: tuple[Any, ...] = (
 
 def networks(seed: int) -> Results:
     loss = _LOSSES[seed % len(_LOSSES)]
-    single = isinstance(loss, Hinge) or (isinstance(loss, Softmax) and loss.logistic) or seed % len(_LOSSES) == 8
+    single = (
+        isinstance(loss, Hinge) or (isinstance(loss, Softmax) and loss.logistic) or seed % len(_LOSSES) == 8
+    )
     graph = _graph(seed // 2, 1 if single else 3)
     cost, domain = _cost(seed // 3, (3,)), _DOMAINS[seed // 5 % 4]()
     inputs = _uniform(seed, 2, 3) * 1.6 - 0.8
@@ -394,13 +462,27 @@ def networks(seed: int) -> Results:
     for node in problem.graph.nodes:
         claim(node.moves)
     values = Values.at(problem)
-    yield UP, lambda: [values.loss, values.slope, values.margins, values.steepness, values.error, values.level]
-    yield UP, lambda: [values.root, problem.reach, rounding_at(graph, inputs).values, rounding_at(graph, inputs).slopes]
+    yield (
+        UP,
+        lambda: [values.loss, values.slope, values.margins, values.steepness, values.error, values.level],
+    )
+    yield (
+        UP,
+        lambda: [
+            values.root,
+            problem.reach,
+            rounding_at(graph, inputs).values,
+            rounding_at(graph, inputs).slopes,
+        ],
+    )
     yield DOWN, lambda: values.start
     yield SAME, lambda: [problem.losses(inputs), problem.outputs(inputs)]
     everywhere = constants(problem, values)
     for bounds in (problem.bounds(None)[0], *(problem.bounds(0.3) if seed % 3 == 0 else ())):
-        yield UP, lambda bounds=bounds: [*bounds.curvature.values(), bounds.lipschitz, bounds.output_lipschitz]
+        yield (
+            UP,
+            lambda bounds=bounds: [*bounds.curvature.values(), bounds.lipschitz, bounds.output_lipschitz],
+        )
         yield UP, lambda bounds=bounds: [part for part in (bounds.error, bounds.margins) if part is not None]
     if loss is not None and isinstance(cost, Lp) and cost.p == 2:
         sample, rival = (~problem.own).nonzero().unbind(1)
@@ -412,20 +494,32 @@ def networks(seed: int) -> Results:
             above = parabolas(problem, values, start, tangents)
             everywhere = everywhere.beside(above)
             yield UP, lambda above=above: [above.curvature, above.coefficient]
-            at = torch.tensor([0.0, 0.5, 3.0]).double()
-            yield UP, lambda above=above: above.rise[..., None] + above.coefficient[..., None] / 2 * at**2
+            for at in (0.0, 0.5, 3.0):
+                yield UP, lambda above=above, at=at: above.rise + above.coefficient / 2 * at**2
     clip = 1.5 if seed % 4 == 3 else None
     edges = torch.tensor([0.0, 0.3, 0.8, 2.0]).double()
     around = neighborhoods(problem, values, everywhere, edges, [1, 2] if seed % 4 == 1 else [1], clip)
     for part in around.balls:
-        yield UP, lambda part=part: [part.margin_lipschitz, part.margin_curvature, part.slope, part.curvature, part.root]
+        yield (
+            UP,
+            lambda part=part: [
+                part.margin_lipschitz,
+                part.margin_curvature,
+                part.slope,
+                part.curvature,
+                part.root,
+            ],
+        )
     if around.radius is not None:
         radius = around.radius
         yield DOWN, lambda: [radius, error_costs(problem, radius)]
     for gamma, move in ((0.4, 0.2), (30.0, 0.01)):
         proposal = Proposal.at(problem, gamma, inputs + cost.freed(move * _random(seed, 2, 3)))
         roots = _uniform(seed, 2) * 4
-        yield UP, lambda proposal=proposal, roots=roots: list(bounds_by_rule(around, proposal, roots).values())
+        yield (
+            UP,
+            lambda proposal=proposal, roots=roots: list(bounds_by_rule(around, proposal, roots).values()),
+        )
     yield UP, lambda: over_labels(values.loss, [2 * values.loss], 3.0, 0.2)
 
 
@@ -501,14 +595,25 @@ def probabilities(seed: int) -> Results:
         yield DOWN, lambda chance=chance, radius=radius: binomial.gaussian_radius(0.5 + seed, chance, radius)
 
 
-_RULES = (("one", 1, 1, None), ("ideal", None, 0, None), ("plain", 9, 5, None), ("abstaining", 20, 4, 0.05), ("lost", 5, 0, 0.01))
+_RULES = (
+    ("one", 1, 1, None),
+    ("ideal", None, 0, None),
+    ("plain", 9, 5, None),
+    ("abstaining", 20, 4, 0.05),
+    ("lost", 5, 0, 0.01),
+)
 
 
 def smoothed(seed: int) -> Results:
     _, votes, threshold, level = _RULES[seed % len(_RULES)]
     rule = smoothing.VotingRule(votes, threshold, level)
     for claimed in range(7):
-        yield UP, lambda claimed=claimed: 0 * smoothing.VotingRule(9, claimed, (None, 0.5, 0.05)[seed % 3]).failure_threshold
+        yield (
+            UP,
+            lambda claimed=claimed: (
+                0 * smoothing.VotingRule(9, claimed, (None, 0.5, 0.05)[seed % 3]).failure_threshold
+            ),
+        )
     marks = np.sort(_uniform(seed, 30).numpy() * 10 - 5)
     penalty, places = (0.05, 0.6, 4.0)[seed % 3], np.linspace(-5, 5, 11)
     yield UP, lambda: [rule.failure_probability(places)]
@@ -521,18 +626,32 @@ def smoothed(seed: int) -> Results:
     yield UP, lambda: smoothing.NeymanPearsonBound.of(rule, penalty, marks, marks, 1.5).values
     yield UP, lambda: smoothing.worst_failure(rule, -penalty, places, marks)
     line = np.arange(6) / 5
-    designs = [smoothing.GammaDesign(2.0, line, 0.7), smoothing.GammaDesign(1.0, 0.2 + 0.8 * line**2, 0.3, 0.7)]
+    designs = [
+        smoothing.GammaDesign(2.0, line, 0.7),
+        smoothing.GammaDesign(1.0, 0.2 + 0.8 * line**2, 0.3, 0.7),
+    ]
     counts = (_uniform(seed, 60) ** 3 * 6).long()
     values = smoothing.smoothed_values(designs, counts)
     yield SAME, lambda: [values, smoothing.poisson_binomial(_uniform(seed, 3, 4))]
     yield SAME, lambda: [smoothing.stake(designs, values, 0.1, index)[0] for index in (0, 1)]
     for guess in (0.2, 0.45, 0.7, 2.0):
-        yield UP, lambda guess=guess: list(smoothing.upper_means(designs, values, 0.1, [guess, guess]).values())
+        yield (
+            UP,
+            lambda guess=guess: list(smoothing.upper_means(designs, values, 0.1, [guess, guess]).values()),
+        )
     yield UP, lambda: smoothing.smoothed_values(designs, counts + 1)
 
 
 _FAMILIES: tuple[tuple[Callable[[int], Results], int], ...] = (
-    *((rounded, 10), (norms, 60), (operators, 77), (activations, 68), (pools, 4), (costs, 72), (networks, 72)),
+    *(
+        (rounded, 10),
+        (norms, 60),
+        (operators, 77),
+        (activations, 68),
+        (pools, 4),
+        (costs, 72),
+        (networks, 72),
+    ),
     *((scores, 18), (losses, 24), (knapsacks, 20), (confidence, 25), (probabilities, 20), (smoothed, 30)),
 )
 assert sum(count for _, count in _FAMILIES) == 500

@@ -1,7 +1,7 @@
 """Mutants against tests, in forks of one pytest session that has collected the kernel's tests.
 
-A fork replaces the code of one function in place, so that neither imports nor collection are repeated. Outside of
-functions, and wherever a survivor is to be confirmed, it imports certus and the tests anew instead.
+A fork replaces the code of one function in place, so that neither imports nor collection are repeated.
+Outside of functions, and where a survivor is to be confirmed, it imports certus and the tests anew instead.
 """
 
 from __future__ import annotations
@@ -32,7 +32,18 @@ from tools.mutation.mutants import KERNEL, ROOT, Mutant
 
 TESTS = ("tests/kernel", "src/certus/kernel")
 OPTIONS = (
-    *("-q", "-s", "-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:faulthandler", "--tb=no", "--no-header"),
+    *(
+        "-q",
+        "-s",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:xdist",
+        "-p",
+        "no:faulthandler",
+        "--tb=no",
+        "--no-header",
+    ),
     *("-o", "addopts=", "--import-mode=importlib", "--strict-markers", "-m", "not soak", "--doctest-modules"),
     *("-W", "ignore::pytest.PytestAssertRewriteWarning"),  # of hypothesis, which is imported already
 )
@@ -101,7 +112,8 @@ class Session:
     def record(self) -> dict[str, dict[str, Any]]:
         """Run every test in a fork of its own, and watch the lines of the kernel."""
         record = {}
-        for name in self.items:
+        for number, name in enumerate(self.items, 1):
+            print(f"{number}/{len(self.items)} {name}", flush=True)
             answer, _ = forked(lambda name=name: self._watched(name), 600)  # type: ignore[misc]
             if answer.get("passed"):
                 record[name] = {"seconds": answer["seconds"], "lines": answer["lines"]}
@@ -142,7 +154,7 @@ class Session:
             install(mutant, anew=anew)
             try:
                 if anew:
-                    again = _Again(failed, tests)
+                    again = _Again(tests)
                     code = int(pytest.main([*OPTIONS, "-x", *tests], plugins=[again]))
                     return {"by": again.name or ("" if code == 0 else f"exit {code}")}
                 self.run(list(tests), lambda name: 2 + 5 * tests[name].seconds)
@@ -151,7 +163,9 @@ class Session:
             return {"by": ""}
 
         answer, used = forked(work, 60 + 6 * sum(test.seconds for test in tests.values()))
-        return answer["by"], used
+        if "error" in answer:
+            raise RuntimeError(f"Nothing is known of {mutant.id}: {answer['error']}")
+        return str(answer["by"]), used
 
 
 class _KilledError(BaseException):
@@ -161,7 +175,7 @@ class _KilledError(BaseException):
 class _Again:
     """The same for a session of its own."""
 
-    def __init__(self, failed: Callable[[str], None], tests: dict[str, Test]) -> None:
+    def __init__(self, tests: dict[str, Test]) -> None:
         self.name, self._tests = "", tests
 
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
@@ -235,7 +249,7 @@ class _Mutated(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 def forked(work: Callable[[], dict[str, Any]], seconds: float) -> tuple[dict[str, Any], float]:
-    """Do something in a fork, silently and within limits. Returns its answer and its CPU time; for a fork that
+    """Do something in a fork, silently and within limits. Returns its answer and its CPU time; of a fork that
     was ended, {"by": "time"} or the signal."""
     read, write = os.pipe()
     child = os.fork()
@@ -250,7 +264,7 @@ def forked(work: Callable[[], dict[str, Any]], seconds: float) -> tuple[dict[str
                 os.dup2(null, stream)
             answer = work()
         except BaseException as error:
-            answer = {"by": f"{type(error).__name__}: {error}"}
+            answer = {"error": f"{type(error).__name__}: {error}"}
             print(traceback.format_exc(), file=problems, flush=True)
         with contextlib.suppress(BaseException), os.fdopen(write, "w") as pipe:
             json.dump(answer, pipe)
