@@ -65,7 +65,7 @@ def test_constants(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", LAYERS)
-@settings(max_examples=settings.default.max_examples // 4)
+@settings(max_examples=settings().max_examples // 4)
 @given(center=st.floats(-6, 6), width=st.floats(0, 5))
 def test_ranges_hold_the_derivatives(name: str, center: float, width: float) -> None:
     """Values and two derivatives of torch's own layer, by autograd, at many points of the interval."""

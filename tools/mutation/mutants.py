@@ -291,8 +291,8 @@ def _ways(node: ast.AST, names: frozenset[str]) -> tuple[list[ast.AST | None], l
             others += [ast.UnaryOp(ast.USub(), node), ast.Constant(0.0)]
         case ast.Call(func=ast.Attribute(attr="nan_to_num")):
             for place, value in enumerate(node.args):
-                other = ast.Constant(0.0 if ast.unparse(value).endswith("inf") else 1.0)
-                every.append(_with(node, args=[*node.args[:place], other, *node.args[place + 1 :]]))
+                filled = ast.Constant(0.0 if ast.unparse(value).endswith("inf") else 1.0)
+                every.append(_with(node, args=[*node.args[:place], filled, *node.args[place + 1 :]]))
         case ast.Call(func=ast.Name("slack")):
             every.append(ast.Constant(0.0))
         case ast.Call(func=ast.Name(name)) if name in _ROUNDED:

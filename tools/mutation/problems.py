@@ -7,6 +7,7 @@ only loosens; one that moves any of them the other way, or changes a number, doe
 
 from __future__ import annotations
 
+# ruff: noqa: B023  # every result is computed before the next one is drawn
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -99,7 +100,7 @@ def compare(before: dict[str, Any], after: dict[str, Any]) -> str:
         if len(results) != len(after[name]):
             kinds.add("loosens" if [UP, "refused"] in after[name] and len(after[name]) == 1 else "differs")
             continue
-        kinds |= {_moved(*old, new[1]) for old, new in zip(results, after[name], strict=True)}
+        kinds |= {_moved(old[0], old[1], new[1]) for old, new in zip(results, after[name], strict=True)}
     return next((kind for kind in ("raises", "tightens", "differs", "loosens") if kind in kinds), "equal")
 
 
@@ -151,7 +152,7 @@ def norms(seed: int) -> Results:
         matrices = torch.complex(matrices, _random(seed + 1, 2, rows, columns))
     largest = float(torch.linalg.matrix_norm(matrices, 2).max())
     for factor in (1 + 1e-9, 1.5, 1 - 1e-9, 0.5, 0.0, math.inf, math.nan):
-        yield UP, lambda factor=factor: checked_norm(matrices, factor * largest, 0.01 * (seed % 3))
+        yield UP, lambda: checked_norm(matrices, factor * largest, 0.01 * (seed % 3))
     yield UP, lambda: checked_norm(0 * matrices, 1.0, 0.25)
     weights = _uniform(seed, 3, rows) * (_uniform(seed + 9, 3, 1) > 0.3)
     real = matrices.real.contiguous()[0] if matrices.is_complex() else matrices[0]
@@ -260,8 +261,8 @@ def activations(seed: int) -> Results:
     low = torch.cat([4 * _random(seed, 20, 3), torch.tensor([[-math.inf, 0.0, -1e-10]]).double()])
     high = low + torch.cat([_uniform(seed, 20, 3) ** 3 * 6, torch.full((1, 3), math.inf).double()])
     for ranges in (units.slope_range, units.curvature_range):
-        yield DOWN, lambda ranges=ranges: ranges(low, high)[0]
-        yield UP, lambda ranges=ranges: ranges(low, high)[1]
+        yield DOWN, lambda: ranges(low, high)[0]
+        yield UP, lambda: ranges(low, high)[1]
     yield DOWN, lambda: [units.extremes[0], units.extremes[2]]
     yield UP, lambda: [units.extremes[1], units.extremes[3], units.extremes.steepest, units.extremes.sharpest]
     yield SAME, lambda: [units.apply(low[:20]), units.smooth]
@@ -362,7 +363,7 @@ def costs(seed: int) -> Results:
         ],
     )
     for domain in _DOMAINS:
-        yield UP, lambda domain=domain: cost.gap(gradients, points, modulus, domain())
+        yield UP, lambda: cost.gap(gradients, points, modulus, domain())
     if cost.whitening is not None:
         yield SAME, lambda: cost.whitening
     wrong: tuple[Callable[[], Cost], ...] = (
@@ -481,9 +482,9 @@ def networks(seed: int) -> Results:
     for bounds in (problem.bounds(None)[0], *(problem.bounds(0.3) if seed % 3 == 0 else ())):
         yield (
             UP,
-            lambda bounds=bounds: [*bounds.curvature.values(), bounds.lipschitz, bounds.output_lipschitz],
+            lambda: [*bounds.curvature.values(), bounds.lipschitz, bounds.output_lipschitz],
         )
-        yield UP, lambda bounds=bounds: [part for part in (bounds.error, bounds.margins) if part is not None]
+        yield UP, lambda: [part for part in (bounds.error, bounds.margins) if part is not None]
     if loss is not None and isinstance(cost, Lp) and cost.p == 2:
         sample, rival = (~problem.own).nonzero().unbind(1)
         point = inputs[sample] + 0.5 * _random(seed, len(sample), 3) * (_uniform(seed, len(sample), 1) > 0.3)
@@ -493,16 +494,16 @@ def networks(seed: int) -> Results:
             tangents = Tangents(sample, rival, point, factors, distances, shaped)
             above = parabolas(problem, values, start, tangents)
             everywhere = everywhere.beside(above)
-            yield UP, lambda above=above: [above.curvature, above.coefficient]
+            yield UP, lambda: [above.curvature, above.coefficient]
             for at in (0.0, 0.5, 3.0):
-                yield UP, lambda above=above, at=at: above.rise + above.coefficient / 2 * at**2
+                yield UP, lambda: above.rise + above.coefficient / 2 * at**2
     clip = 1.5 if seed % 4 == 3 else None
     edges = torch.tensor([0.0, 0.3, 0.8, 2.0]).double()
     around = neighborhoods(problem, values, everywhere, edges, [1, 2] if seed % 4 == 1 else [1], clip)
     for part in around.balls:
         yield (
             UP,
-            lambda part=part: [
+            lambda: [
                 part.margin_lipschitz,
                 part.margin_curvature,
                 part.slope,
@@ -518,7 +519,7 @@ def networks(seed: int) -> Results:
         roots = _uniform(seed, 2) * 4
         yield (
             UP,
-            lambda proposal=proposal, roots=roots: list(bounds_by_rule(around, proposal, roots).values()),
+            lambda: list(bounds_by_rule(around, proposal, roots).values()),
         )
     yield UP, lambda: over_labels(values.loss, [2 * values.loss], 3.0, 0.2)
 
@@ -528,9 +529,9 @@ def scores(seed: int) -> Results:
     steep[0] = 0.0
     for form, price in itertools.product(Form, (0.1, 2.0, 40.0)):
         score = Score(form, level, steep, 0.5 + seed % 3)
-        yield UP, lambda score=score, price=price: score.bound(price, _uniform(seed, 6) * 5)
-        yield UP, lambda score=score, price=price: score.bound(price)
-        yield DOWN, lambda score=score, price=price: score.stiffness(price)
+        yield UP, lambda: score.bound(price, _uniform(seed, 6) * 5)
+        yield UP, lambda: score.bound(price)
+        yield DOWN, lambda: score.stiffness(price)
 
 
 def losses(seed: int) -> Results:
@@ -555,9 +556,9 @@ def knapsacks(seed: int) -> Results:
     weights = _uniform(seed, 7)
     weights = weights / weights.mean()
     for gamma in (0.0, 0.3, 2.0, -1.0, math.inf):
-        yield UP, lambda gamma=gamma: knapsack.error_gains(errors, gamma)
-        yield UP, lambda gamma=gamma: knapsack.worst_error_rate(errors, 0.1 * seed, gamma, weights)
-        yield UP, lambda gamma=gamma: knapsack.dual_bound({gamma: 0.3, 1.0: 0.2}, 0.1 * seed)
+        yield UP, lambda: knapsack.error_gains(errors, gamma)
+        yield UP, lambda: knapsack.worst_error_rate(errors, 0.1 * seed, gamma, weights)
+        yield UP, lambda: knapsack.dual_bound({gamma: 0.3, 1.0: 0.2}, 0.1 * seed)
     yield UP, lambda: knapsack.worst_error_rate(errors, -1.0, 1.0)
     yield UP, lambda: knapsack.worst_error_rate(errors - 1, 0.1, 1.0)
     yield UP, lambda: knapsack.worst_error_rate(errors, 0.1, 1.0, -weights)
@@ -568,15 +569,15 @@ def confidence(seed: int) -> Results:
     count = (1, 2, 5, 50, 400)[seed % 5]
     values, failure = 2 * _uniform(seed, count) ** 3, (0.3, 0.01)[seed % 2]
     for bound in (concentration.hoeffding, concentration.empirical_bernstein):
-        yield UP, lambda bound=bound: bound(values, 2.0, failure)
-        yield UP, lambda bound=bound: [bound(values, ceiling, 0.1) for ceiling in (-1.0, 0.1)]
+        yield UP, lambda: bound(values, 2.0, failure)
+        yield UP, lambda: [bound(values, ceiling, 0.1) for ceiling in (-1.0, 0.1)]
     for mean in (-0.1, 0.0, 0.3, 0.6, 0.9, 1.3, 1.9, 2.0, 3.0):
-        yield UP, lambda mean=mean: concentration.betting(values, 2.0, failure, mean)
+        yield UP, lambda: concentration.betting(values, 2.0, failure, mean)
         if 0 <= mean < 2:
-            yield DOWN, lambda mean=mean: concentration.log_wealth(values, 2.0, failure, mean)
+            yield DOWN, lambda: concentration.log_wealth(values, 2.0, failure, mean)
     for delta in (0.0, 0.01, 0.5, 0.6, 1.0):
-        yield UP, lambda delta=delta: concentration.dkw(count, delta)
-        yield UP, lambda delta=delta: concentration.hoeffding(values, 2.0, delta)
+        yield UP, lambda: concentration.dkw(count, delta)
+        yield UP, lambda: concentration.hoeffding(values, 2.0, delta)
     yield UP, lambda: concentration.dkw(0, 0.1)
 
 
@@ -587,12 +588,12 @@ def probabilities(seed: int) -> Results:
     yield DOWN, lambda: binomial.normal_down(points)
     yield SAME, lambda: [binomial.normal_cdf(points), binomial.binomial_probabilities(chances, count)]
     for hits in sorted({0, count // 2, count, count + 1, -1}):
-        yield UP, lambda hits=hits: binomial.binomial_tail(hits, count, chances)
-        yield UP, lambda hits=hits: binomial.largest_probability(hits, count)
+        yield UP, lambda: binomial.binomial_tail(hits, count, chances)
+        yield UP, lambda: binomial.largest_probability(hits, count)
         for guess in (0.0, 0.05, 0.4, 0.9, 1.0, 1.1):
-            yield DOWN, lambda hits=hits, guess=guess: binomial.clopper_pearson(hits, count, 0.1, guess)
+            yield DOWN, lambda: binomial.clopper_pearson(hits, count, 0.1, guess)
     for chance, radius in itertools.product((0.4, 0.5, 0.7, 0.999), (0.0, 0.2, 1.0, -1.0)):
-        yield DOWN, lambda chance=chance, radius=radius: binomial.gaussian_radius(0.5 + seed, chance, radius)
+        yield DOWN, lambda: binomial.gaussian_radius(0.5 + seed, chance, radius)
 
 
 _RULES = (
@@ -610,9 +611,7 @@ def smoothed(seed: int) -> Results:
     for claimed in range(7):
         yield (
             UP,
-            lambda claimed=claimed: (
-                0 * smoothing.VotingRule(9, claimed, (None, 0.5, 0.05)[seed % 3]).failure_threshold
-            ),
+            lambda: 0 * smoothing.VotingRule(9, claimed, (None, 0.5, 0.05)[seed % 3]).failure_threshold,
         )
     marks = np.sort(_uniform(seed, 30).numpy() * 10 - 5)
     penalty, places = (0.05, 0.6, 4.0)[seed % 3], np.linspace(-5, 5, 11)
@@ -637,7 +636,7 @@ def smoothed(seed: int) -> Results:
     for guess in (0.2, 0.45, 0.7, 2.0):
         yield (
             UP,
-            lambda guess=guess: list(smoothing.upper_means(designs, values, 0.1, [guess, guess]).values()),
+            lambda: list(smoothing.upper_means(designs, values, 0.1, [guess, guess]).values()),
         )
     yield UP, lambda: smoothing.smoothed_values(designs, counts + 1)
 

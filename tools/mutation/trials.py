@@ -1,7 +1,8 @@
 """Mutants against tests, in forks of one pytest session that has collected the kernel's tests.
 
 A fork replaces the code of one function in place, so that neither imports nor collection are repeated.
-Outside of functions, and where a survivor is to be confirmed, it imports certus and the tests anew instead.
+Outside of functions, and where a survivor is to be confirmed, a fork of a process without certus imports and
+collects what it needs.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from typing import Any
 import hypothesis
 import pytest
 
-from tools.mutation.mutants import KERNEL, ROOT, Mutant
+from tools.mutation.mutants import KERNEL, ROOT, Mutant, mutants
 
 TESTS = ("tests/kernel", "src/certus/kernel")
 OPTIONS = (
@@ -50,6 +51,15 @@ OPTIONS = (
 RECORD = ROOT / "build" / "kernel-lines.json"
 _MEMORY = 8 * 2**30  # bytes that a fork may have
 _IMPORTS = 20.0  # seconds
+_IMPORTED = (
+    "torch",
+    "numpy",
+    "scipy.stats",
+    "scipy.optimize",
+    "flint",
+    "matplotlib.figure",
+    "sklearn.datasets",
+)
 
 
 @dataclass(frozen=True)
@@ -76,14 +86,10 @@ class Session:
     def start(self, tests: Sequence[str] = TESTS) -> int:
         os.chdir(ROOT)
         sys.path.insert(0, str(KERNEL.parents[1]))
-        return int(pytest.main([*OPTIONS, *tests], plugins=[self]))
-
-    def pytest_sessionstart(self) -> None:
-        phases = (hypothesis.Phase.explicit, hypothesis.Phase.generate)
-        default = hypothesis.settings.default
-        assert default is not None
-        hypothesis.settings.register_profile("mutation", default, phases=phases, database=None)
-        hypothesis.settings.load_profile("mutation")
+        for name in _IMPORTED:
+            importlib.import_module(name)
+        self._clean = _Clean()
+        return int(pytest.main([*OPTIONS, *tests], plugins=[self, _Profile()]))
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
@@ -114,12 +120,15 @@ class Session:
         record = {}
         for number, name in enumerate(self.items, 1):
             print(f"{number}/{len(self.items)} {name}", flush=True)
-            answer, _ = forked(lambda name=name: self._watched(name), 600)  # type: ignore[misc]
-            if answer.get("passed"):
-                record[name] = {"seconds": answer["seconds"], "lines": answer["lines"]}
+            plain, seen = (
+                forked(lambda name=name, watch=watch: self._watched(name, watch), 600)[0]  # type: ignore[misc]
+                for watch in (False, True)
+            )
+            if plain.get("passed") and seen.get("passed"):
+                record[name] = {"seconds": plain["seconds"], "lines": seen["lines"]}
         return record
 
-    def _watched(self, name: str) -> dict[str, Any]:
+    def _watched(self, name: str, watched: bool) -> dict[str, Any]:
         failed: list[str] = []
         self._failed = failed.append
         lines: set[tuple[str, int]] = set()
@@ -134,7 +143,7 @@ class Session:
             return local if frame.f_code.co_filename.startswith(here) else None
 
         start = process_time()
-        sys.settrace(watch)
+        sys.settrace(watch if watched else None)
         self.run([name], lambda name: 300.0)
         sys.settrace(None)
         used = process_time() - start
@@ -144,43 +153,55 @@ class Session:
     def attempt(self, mutant: Mutant, tests: dict[str, Test], *, anew: bool = False) -> tuple[str, float]:
         """Run tests in order until one fails. Returns its name, "time" or "signal", or "" for a survivor; and
         the CPU time."""
-        anew = anew or not mutant.function
 
         def work() -> dict[str, Any]:
             def failed(name: str) -> None:
                 raise _KilledError(name)
 
             self._failed = failed
-            install(mutant, anew=anew)
+            install(mutant, anew=False)
             try:
-                if anew:
-                    again = _Again(tests)
-                    code = int(pytest.main([*OPTIONS, "-x", *tests], plugins=[again]))
-                    return {"by": again.name or ("" if code == 0 else f"exit {code}")}
-                self.run(list(tests), lambda name: 2 + 5 * tests[name].seconds)
+                self.run(list(tests), lambda name: _patience(tests[name].seconds))
             except _KilledError as killed:
                 return {"by": str(killed)}
             return {"by": ""}
 
-        answer, used = forked(work, 60 + 6 * sum(test.seconds for test in tests.values()))
+        if anew or not mutant.function:
+            answer, used = self._clean.attempt(mutant, tests)
+        else:
+            answer, used = forked(work, _IMPORTS + sum(_patience(test.seconds) for test in tests.values()))
         if "error" in answer:
             raise RuntimeError(f"Nothing is known of {mutant.id}: {answer['error']}")
         return str(answer["by"]), used
+
+
+def _patience(seconds: float) -> float:
+    return 2 + 5 * seconds
 
 
 class _KilledError(BaseException):
     pass
 
 
-class _Again:
-    """The same for a session of its own."""
+class _Profile:
+    """Hypothesis without shrinking, which a mutant does not need, and without files left behind."""
 
-    def __init__(self, tests: dict[str, Test]) -> None:
+    def pytest_sessionstart(self) -> None:
+        phases = (hypothesis.Phase.explicit, hypothesis.Phase.generate)
+        default = hypothesis.settings.default
+        assert default is not None
+        hypothesis.settings.register_profile("mutation", default, phases=phases, database=None)
+        hypothesis.settings.load_profile("mutation")
+
+
+class _Again:
+    """Watches a session that imports and collects: the first failure, and the time of each test."""
+
+    def __init__(self, tests: dict[str, float]) -> None:
         self.name, self._tests = "", tests
 
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
-        test = self._tests.get(item.nodeid)
-        signal.setitimer(signal.ITIMER_PROF, 2 + 5 * test.seconds if test else _IMPORTS)
+        signal.setitimer(signal.ITIMER_PROF, _patience(self._tests.get(item.nodeid, _IMPORTS)))
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.failed:
@@ -189,6 +210,41 @@ class _Again:
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.failed:
             self.name = self.name or report.nodeid
+
+
+class _Clean:
+    """A process without certus, whose forks import a mutant."""
+
+    def __init__(self) -> None:
+        assert not any(name.split(".")[0] == "certus" for name in sys.modules)
+        (asked, ask), (answer, answered) = os.pipe(), os.pipe()
+        if os.fork() == 0:
+            os.close(ask)
+            with os.fdopen(asked) as requests, os.fdopen(answered, "w") as answers:
+                for line in requests:
+                    request = json.loads(line)
+                    seconds = _IMPORTS + sum(map(_patience, request["tests"].values()))
+                    reply = forked(lambda request=request: _imported(**request), seconds)  # type: ignore[misc]
+                    print(json.dumps(reply), file=answers, flush=True)
+            os._exit(0)
+        os.close(asked)
+        self._requests, self._answers = os.fdopen(ask, "w"), os.fdopen(answer)
+
+    def attempt(self, mutant: Mutant, tests: dict[str, Test]) -> tuple[dict[str, Any], float]:
+        seconds = {name: test.seconds for name, test in tests.items()}
+        request = {"path": mutant.path, "name": mutant.id, "tests": seconds}
+        print(json.dumps(request), file=self._requests, flush=True)
+        answer, used = json.loads(self._answers.readline())
+        return answer, used
+
+
+def _imported(path: str, name: str, tests: dict[str, float]) -> dict[str, Any]:
+    install(next(mutant for mutant in mutants(path) if mutant.id == name), anew=True)
+    again = _Again(tests)
+    code = pytest.main([*OPTIONS, "-x", *tests], plugins=[again, _Profile()])
+    if code not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.INTERRUPTED):
+        return {"error": f"pytest ended with {code!r}: record the lines again"}
+    return {"by": again.name}
 
 
 def install(mutant: Mutant, *, anew: bool) -> None:
@@ -200,7 +256,7 @@ def install(mutant: Mutant, *, anew: bool) -> None:
         function.__code__ = _inside(code, mutant.function)
         return
     for name in list(sys.modules):
-        if name.split(".")[0] in ("certus", "tests", "studies") or name == "tools.mutation.problems":
+        if name.startswith("certus.kernel") or name == "tools.mutation.problems":
             del sys.modules[name]
     sys.meta_path.insert(0, _Mutated(mutant.path, code))
 
