@@ -26,9 +26,8 @@ def kind_of(mutant: Mutant, before: dict[str, Any]) -> str:
 
 def sound_results() -> dict[str, Any]:
     """Those of the kernel as it is."""
-    answer, _ = forked(
-        lambda: _plain(importlib.import_module("tools.mutation.problems").evaluate()), _SECONDS
-    )
+    problems = importlib.import_module("tools.mutation.problems")  # before the forks
+    answer, _ = forked(lambda: _plain(problems.evaluate()), _SECONDS)
     return answer
 
 
