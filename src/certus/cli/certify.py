@@ -218,7 +218,7 @@ def _require_same_problem(trained: LoadedRun, folder: Path, *, own_labels: bool)
             same = weights == digest(dict(trained.loss.model.state_dict())) or out.same_place(path, run)
             rule = f"be a folder of its own, or hold a certificate of {run}"
             require(same, "--output", rule, f"{folder}, which has one of {path}")
-            other |= name == "certificate.json" and own is not own_labels
+            other |= name == "certificate.json" and own is (not own_labels)
     taken = directory.CERTIFICATE_FOLDER if own_labels else directory.OWN_LABELS_FOLDER
     rule = "be another folder: certificates of given and of predicted labels are kept apart"
     require(not other and not out.same_place(folder, run / taken), "--output", rule, folder)

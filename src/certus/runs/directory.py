@@ -351,15 +351,18 @@ def require_unowned_file(option: str, file: Path) -> None:
         raise ArgumentError(f"{rule}; got {file}, which belongs to {owner.words}.")
 
 
-def certified_origin(file: Path) -> tuple[str, str, bool] | None:
+def certified_origin(file: Path) -> tuple[str, str, bool | None] | None:
     """Return the run that a certificate is about, the checksum of its weights, and whether labels are the
     network's own; None if unknown."""
+    own = None
     try:
         about = read_json(file)["about"]
-        own = about["settings"]["own_labels"] is True
-        return str(about["run"]), str(about["digests"]["weights"]), own
+        run, weights = str(about["run"]), str(about["digests"]["weights"])
+        with suppress(KeyError, TypeError):
+            own = about["settings"]["own_labels"] is True
     except (RunError, KeyError, TypeError):
         return None
+    return run, weights, own
 
 
 @dataclass(frozen=True)
