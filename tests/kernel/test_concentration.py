@@ -80,11 +80,11 @@ def test_bets_depend_on_the_past_only() -> None:
     assert kept[0] == kept[1] == until
 
 
+@pytest.mark.parametrize("count", [11, pytest.param(12, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("claim", [0.5, 0.6, 0.7, 0.8])
-def test_every_sample_of_a_coin(claim: float) -> None:
-    """The probability of all samples of 11 throws on which a claim below the mean is proven."""
-    count, failure = 11, 0.2
-    proven = []
+def test_every_sample_of_a_coin(claim: float, count: int) -> None:
+    """The probability of all samples of n throws on which a claim below the mean is proven."""
+    failure, proven = 0.2, []
     for throws in itertools.product((0.0, 1.0), repeat=count):
         values = torch.tensor(throws, dtype=torch.float64)
         if log_wealth(values, 1.0, failure, claim) >= math.log(1 / failure):

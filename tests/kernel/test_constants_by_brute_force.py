@@ -9,10 +9,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from certus.kernel.losses import Softmax
+from certus.kernel.costs import Domain, Lp
+from certus.kernel.evidence import mark
+from certus.kernel.graph import Graph, Node
+from certus.kernel.losses import Form, Score, Softmax
+from certus.kernel.operators import Dense
+from certus.kernel.problem import Problem
 from certus.kernel.radial import Profile
-from certus.kernel.rules import over_labels
-from certus.kernel.scores import Form, Score
+from certus.kernel.rules import DualBounds, over_labels
 from certus.kernel.smoothing import GammaDesign, stake
 
 LOSSES = {
@@ -137,9 +141,23 @@ def test_rings_out_of_reach_do_not_count() -> None:
 
 @pytest.mark.parametrize("price", [0.0, 0.3, 5.0])
 def test_the_price_of_a_label(price: float) -> None:
-    own, others = torch.tensor([1.0, 2.0, 3.0]).double(), [torch.tensor([2.0, 2.5, 0.0]).double()]
-    truth = torch.maximum(own, others[0] - 2.0 * price)
-    assert just_above(over_labels(own, others, 2.0, price), truth, 1e-9)
+    graph = Graph((Node((), (2,)), Node((0,), (2,), Dense(torch.eye(2).double(), None))))
+    cost, points, labels = (
+        Lp(shape=(2,), label_price=price),
+        torch.zeros(3, 2).double(),
+        torch.tensor([0, 1, 0]),
+    )
+    own, other = torch.tensor([[1.0, 2.0, 3.0], [2.0, 2.5, 0.0]]).double()
+    parts = [
+        mark(DualBounds(2.0, bound, torch.full((3,), rule), problem=problem))
+        for rule, (bound, problem) in enumerate(
+            (bound, Problem.of(graph, Softmax(), cost, Domain(), (points, targets)))
+            for bound, targets in ((own, labels), (other, 1 - labels))
+        )
+    ]
+    whole = over_labels(parts[0], parts[1:])
+    assert just_above(whole.bound, torch.maximum(own, other - 2.0 * price), 1e-9)
+    assert torch.equal(whole.rule, (other - 2.0 * price > own).long())
 
 
 def test_stakes_by_hand() -> None:

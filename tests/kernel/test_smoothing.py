@@ -231,8 +231,9 @@ def test_means_of_claims_and_no_smaller_ones() -> None:
             upper_means(designs(), values, 0.05, smaller)
 
 
-def test_all_means_hold_together_as_often_as_stated() -> None:
-    rng, failure, repetitions = np.random.default_rng(1), 0.3, 150
+@pytest.mark.parametrize("repetitions", [150, pytest.param(300, marks=pytest.mark.soak)])
+def test_all_means_hold_together_as_often_as_stated(repetitions: int) -> None:
+    rng, failure = np.random.default_rng(1), 0.3
     chances = rng.beta(0.3, 1.5, 4000)
     exact = [
         float((binom.pmf(np.arange(11), 10, chances[:, None]) @ design.coefficients).mean())

@@ -9,18 +9,21 @@ from __future__ import annotations
 
 # ruff: noqa: B023  # every result is computed before the next one is drawn
 import itertools
+import json
 import math
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from certus.kernel import binomial, concentration, knapsack, rounding, smoothing
+from certus.kernel import binomial, concentration, files, knapsack, rounding, smoothing
 from certus.kernel.costs import Claimed, Cost, Domain, Lp, Quadratic
+from certus.kernel.evidence import Evidence, mark
 from certus.kernel.graph import Graph, Node
-from certus.kernel.losses import Softmax
+from certus.kernel.losses import Form, Hinge, Score, Softmax
 from certus.kernel.majorants import Tangents, constants, hidden_layer, parabolas
 from certus.kernel.max_pool import MaxPool
 from certus.kernel.norms import checked_norm, checked_quadratic
@@ -31,18 +34,27 @@ from certus.kernel.operators import (
     Dense,
     Diagonal,
     Gather,
-    LastAxis,
     Product,
     Reshape,
     Transposed,
 )
 from certus.kernel.passes import Refused
 from certus.kernel.pointwise import Pointwise, scalar
-from certus.kernel.primitive import Primitive
-from certus.kernel.problem import Hinge, Problem, Values, rounding_at
+from certus.kernel.primitive import Primitive, Rounded
+from certus.kernel.problem import Problem, Values, rounding_at
 from certus.kernel.radial import neighborhoods
-from certus.kernel.rules import Proposal, bounds_by_rule, error_costs, over_labels
-from certus.kernel.scores import Form, Score
+from certus.kernel.rules import (
+    DualBounds,
+    Proposal,
+    SampleBounds,
+    bounds_by_rule,
+    clip_within,
+    dual_bounds,
+    error_costs,
+    gamma_within,
+    over_labels,
+)
+from certus.kernel.statement import PopulationBounds, Statement, failure_shares
 
 Results = Iterator[tuple[int, Callable[[], Any]]]
 UP, DOWN, SAME = 1, -1, 0
@@ -181,8 +193,8 @@ def _operator(seed: int) -> Affine:
         lambda: Diagonal(_random(seed, 4), _random(seed + 1, 4), (4,)),
         lambda: Gather(torch.tensor([[0, 0, -1], [1, 0, 2]]), (4,)),
         lambda: Reshape((2, 2), (4,)),
-        lambda: LastAxis(_random(seed, 3, 2), _random(seed + 1, 3), (2, 2)),
-        lambda: AxisProduct((_uniform(seed, 2, 4), _uniform(seed + 1, 3, 4)), (2, 4, 4)),
+        lambda: AxisProduct((_random(seed, 3, 2),), _random(seed + 1, 3), (2, 2)),
+        lambda: AxisProduct((_uniform(seed, 2, 4), _uniform(seed + 1, 3, 4)), None, (2, 4, 4)),
         lambda: _convolution(seed),
         lambda: _convolution(seed, 1 + 2 * (seed % 2)),
         lambda: Transposed(_convolution(seed), None),
@@ -219,11 +231,12 @@ def operators(seed: int) -> Results:
         ) -> Any:
             if factor is not None:
                 claim(operator, factor, written=written)
-            pulled = operator.backward_error(torch.ones(2).double(), torch.full((2,), 1e-3).double(), None)
+            at, ones = Rounded(points, 1e-6 * points.abs()), torch.ones(2).double()
+            pulled = operator.backward_error(ones, 1e-3 * ones, at)
             parts = [operator.norm, operator.absolute_norm, operator.row_norms, operator.column_norms]
             return [
                 *parts,
-                operator.rounded(points, 1e-6 * points.abs()).error,
+                operator.rounded(*at).error,
                 *pulled,
                 operator.amplify(0.7),
             ]
@@ -264,14 +277,11 @@ def activations(seed: int) -> Results:
         yield DOWN, lambda: ranges(low, high)[0]
         yield UP, lambda: ranges(low, high)[1]
     yield DOWN, lambda: [units.extremes[0], units.extremes[2]]
-    yield UP, lambda: [units.extremes[1], units.extremes[3], units.extremes.steepest, units.extremes.sharpest]
-    yield SAME, lambda: [units.apply(low[:20]), units.smooth]
-    yield UP, lambda: units.rounded(low[:5], 1e-6 * low[:5].abs()).error
-    ones = torch.ones(5).double()
-    yield (
-        UP,
-        lambda: units.backward_error(ones, 1e-3 * ones, units.rounded(low[:5], 1e-6 * low[:5].abs()).memory),
-    )
+    yield UP, lambda: [units.extremes[1], units.extremes[3]]
+    yield SAME, lambda: units.apply(low[:20])
+    at, ones = Rounded(low[:5], 1e-6 * low[:5].abs()), torch.ones(5).double()
+    yield UP, lambda: units.rounded(*at).error
+    yield UP, lambda: units.backward_error(ones, 1e-3 * ones, at)
     yield UP, lambda: units.amplify(0.7)
 
 
@@ -279,9 +289,10 @@ def pools(seed: int) -> Results:
     window = torch.tensor([[-1, 0, 1], [1, 2, 3], [2, 3, -1]][: 2 + seed % 2])
     pool = MaxPool((window,) * (1 + seed % 2), (2, *([4] * (1 + seed % 2))))
     points, ones = _random(seed, 2, *pool.in_shape), torch.ones(2).double()
-    yield SAME, lambda: [pool.apply(points), pool.rounded(points, points.abs()).value, pool.smooth]
+    yield SAME, lambda: [pool.apply(points), pool.rounded(points, points.abs()).value]
     yield UP, lambda: [pool.gain, pool.overlap, pool.rounded(points, points.abs()).error]
-    yield UP, lambda: [*pool.backward_error(ones, ones, None), pool.amplify(0.7)]
+    at = Rounded(points, points.abs())
+    yield UP, lambda: [*pool.backward_error(ones, ones, at), pool.amplify(0.7)]
     yield UP, lambda: MaxPool((torch.tensor([[-1, -1], [0, 1]]),), (1, 2)).gain
 
 
@@ -465,13 +476,15 @@ def networks(seed: int) -> Results:
     values = Values.at(problem)
     yield (
         UP,
-        lambda: [values.loss, values.slope, values.margins, values.steepness, values.error, values.level],
+        lambda: [values.loss, values.slope, values.margins, values.steepness, values.level],
     )
     yield (
         UP,
         lambda: [
             values.root,
             problem.reach,
+            problem.slack(values.loss, problem.rounding),
+            problem.slope_error(values.loss, problem.rounding),
             rounding_at(graph, inputs).values,
             rounding_at(graph, inputs).slopes,
         ],
@@ -484,7 +497,8 @@ def networks(seed: int) -> Results:
             UP,
             lambda: [*bounds.curvature.values(), bounds.lipschitz, bounds.output_lipschitz],
         )
-        yield UP, lambda: [part for part in (bounds.error, bounds.margins) if part is not None]
+        parts = (bounds.margin_lipschitz, bounds.margin_curvature, bounds.error, bounds.margins)
+        yield UP, lambda: [part for part in parts if part is not None]
     if loss is not None and isinstance(cost, Lp) and cost.p == 2:
         sample, rival = (~problem.own).nonzero().unbind(1)
         point = inputs[sample] + 0.5 * _random(seed, len(sample), 3) * (_uniform(seed, len(sample), 1) > 0.3)
@@ -521,7 +535,42 @@ def networks(seed: int) -> Results:
             UP,
             lambda: list(bounds_by_rule(around, proposal, roots).values()),
         )
-    yield UP, lambda: over_labels(values.loss, [2 * values.loss], 3.0, 0.2)
+    yield UP, lambda: SampleBounds.at(around, 0.7).loss
+    yield from _dual_bounds(seed, problem)
+
+
+def _dual_bounds(seed: int, problem: Problem) -> Results:
+    """Of a weighted label, and over all labels, of which some are left out."""
+    edges, gamma, clip = torch.tensor([0.0, 0.4, 1.5]).double(), 1.7, 1.5 if seed % 4 == 2 else None
+    weight = (1.0, 0.6, 3.0)[seed % 3]
+    parts = []
+    for label in range(problem.classes or 1) if seed % 2 == 0 else ():
+        targets = problem.targets
+        moved = problem.about(
+            problem.inputs, (targets + label) % problem.classes if problem.classes else targets
+        )
+        values = Values.at(moved)
+        around = neighborhoods(
+            *(moved, values, constants(moved, values), edges, [1], clip_within(clip, weight))
+        )
+        proposal = Proposal.at(moved, gamma_within(gamma, weight), moved.inputs)
+        yield UP, lambda: dual_bounds(around, gamma, proposal, values.loss, weight, clip).bound
+        yield UP, lambda: dual_bounds(around, 2 * gamma, proposal, values.loss, weight, clip).bound
+        yield UP, lambda: dual_bounds(around, gamma, proposal, values.loss, -weight, clip).bound
+        yield UP, lambda: dual_bounds(around, gamma, proposal, values.loss, weight, 9.0).bound
+        parts.append(dual_bounds(around, gamma, proposal, values.loss, weight, clip))
+    if parts:
+        empty = DualBounds.unknown(gamma, len(problem), clip, problem.assumptions)
+        for others in (parts[1:], parts[1:-1], [*parts[1:-1], parts[0]]):
+            yield UP, lambda: over_labels(parts[0], others).bound
+            yield UP, lambda: _filled(empty, over_labels(parts[0], others))
+        yield UP, lambda: _filled(empty, parts[0])
+
+
+def _filled(whole: DualBounds, part: DualBounds) -> Tensor:
+    whole = mark(DualBounds(whole.gamma, whole.bound.clone(), whole.rule, whole.clip, whole.assumptions))
+    whole.fill(slice(0, len(part.bound)), part)
+    return whole.bound
 
 
 def scores(seed: int) -> Results:
@@ -596,6 +645,236 @@ def probabilities(seed: int) -> Results:
         yield DOWN, lambda: binomial.gaussian_radius(0.5 + seed, chance, radius)
 
 
+def statements(seed: int) -> Results:
+    count, failure = (1, 4, 60)[seed % 3], 0.1
+    loss, clip = 2 * _uniform(seed, count) ** 2, 1.5 if seed % 4 == 1 else None
+    costs = None if seed % 5 == 4 else 3 * _uniform(seed + 1, count)
+    names = ("convex",) if seed % 2 else ()
+    samples = mark(SampleBounds(loss, costs, 0.5, names))
+    levels = [
+        mark(DualBounds(gamma, (loss + 1 / gamma).clamp_max(clip or 9.0), torch.zeros(count).long(), clip))
+        for gamma in (0.5, 4.0)
+    ]
+    weights = _uniform(seed + 2, count)
+    weights = weights / weights.mean() if seed % 2 else None
+    options: dict[str, Any] = {"confidence": 1 - failure, "seed": seed, "clip": 2.0}
+    known: list[PopulationBounds] = []
+    for inequality in ("hoeffding", "bernstein", "none"):
+        yield UP, lambda: list(_population(samples, levels, inequality, 0.3, options).means.values())
+    for claim in (0.2, 0.5, 0.8, 1.1, 1.4, 1.7, 2.0):
+
+        def bounds(claim: float = claim) -> list[float]:
+            population = _population(samples, levels, "betting", claim, options)
+            known.append(population)
+            parts = [*population.means.values(), *population.error_means.values()]
+            return [*parts, population.error_margin or 0.0, population.loss(0.1), population.error(0.1, 0.3)]
+
+        yield UP, bounds
+    yield SAME, lambda: failure_shares(0.9, seed % 2 == 0)
+    for wrong in ({"confidence": 1.0}, {"confidence": 0.0}):
+        yield UP, lambda: _population(samples, levels, "hoeffding", 2.0, options | wrong).loss(0.1)
+    yield UP, lambda: _population(SampleBounds(loss, costs, 0.5), levels, "hoeffding", 2, options).loss(0.1)
+    yield UP, lambda: _population(samples, levels[:0], "hoeffding", 2, options).loss(0.1)
+    population = None if weights is not None or not known else known[-1]
+    statement = Statement.of(samples, levels, weights=weights, clip=clip, population=population)
+    yield SAME, lambda: [statement.evidence is Evidence.PROVEN, len(statement.assumptions)]
+    for rho in (0.0, 0.05, 0.7, -1.0, math.nan):
+        yield UP, lambda: [statement.loss(rho)[0], statement.population_loss(rho)]
+        yield UP, lambda: [statement.error(rho, gamma) for gamma in (0.0, 0.4, 2.0)]
+        yield UP, lambda: [statement.population_error(rho, gamma) for gamma in (0.0, 0.4, 2.0)]
+        yield UP, lambda: Statement.of(samples).loss(rho)[0]
+    for epsilon in (0.0, 0.3, 1.0, 1.7, -1.0):
+        yield DOWN, lambda: [statement.certified_samples(epsilon), statement.certified(epsilon)]
+        yield DOWN, lambda: statement.population_certified(epsilon)
+        yield DOWN, lambda: [statement.fixed_certified(epsilon, claim) for claim in (0.0, 0.05)]
+        yield DOWN, lambda: statement.fixed_certified(epsilon, 0.5)
+    short, other = levels[0][: count - 1], mark(SampleBounds(loss, costs, 0.6))
+    wrong_statements: tuple[Callable[[], Statement], ...] = (
+        lambda: Statement.of(SampleBounds(loss, costs, 0.5), levels, clip=clip),
+        lambda: Statement.of(samples, [DualBounds(0.5, loss, loss.long(), clip)], clip=clip),
+        lambda: Statement.of(samples, [short], clip=clip),
+        lambda: Statement.of(samples, levels, clip=2.5),
+        lambda: Statement.of(samples, levels, clip=clip, weights=torch.ones(count + 1)),
+        lambda: Statement.of(samples, levels, clip=clip, weights=torch.full((count,), 1.5)),
+        lambda: Statement.of(samples, levels, clip=clip, weights=torch.linspace(-1, 3, count)),
+        lambda: Statement.of(samples, levels, clip=clip, weights=torch.ones(count), population=known[-1]),
+    )
+    for build in wrong_statements:
+        yield UP, lambda: build().clean_loss
+    yield UP, lambda: SampleBounds.joined([samples, samples], torch.arange(2 * count).flip(0)).loss
+    yield UP, lambda: SampleBounds.joined([samples, other]).loss
+    yield UP, lambda: SampleBounds.joined([samples, SampleBounds(loss, costs, 0.5)]).loss
+    if costs is not None:
+        yield DOWN, lambda: SampleBounds.joined([samples, samples]).error_cost
+    empty = DualBounds.unknown(0.5, count, clip)
+    for part in (levels[0], levels[1], short, DualBounds(0.5, loss, loss.long(), clip)):
+        yield UP, lambda: _filled(empty, part)
+    yield UP, lambda: _filled(empty, mark(DualBounds(0.5, loss, loss.long(), clip, ("convex",))))
+    yield SAME, lambda: [len(concentration.random_order(count, seed)), concentration.random_order(9, seed)]
+
+
+def _population(
+    samples: SampleBounds, levels: list[DualBounds], inequality: str, claim: float, options: dict[str, Any]
+) -> PopulationBounds:
+    claims = {level.gamma: claim for level in levels}
+    errors = {1.0: min(1.0, claim / 2), 0.2: 1.0}
+    return PopulationBounds.of(
+        samples, levels, inequality=inequality, claims=claims, error_claims=errors, **options
+    )
+
+
+def _description(seed: int) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """A problem as ``certus.kernel.files`` reads it: three outputs, and inputs of shape (4,) or (1, 4)."""
+    tensors: dict[str, Tensor] = {
+        "square": _random(seed, 4, 4),
+        "bias": _random(seed, 4),
+        "size": _random(seed, 4).abs() + 0.1,
+        "last": _random(seed + 1, 3, 4),
+        "window": torch.tensor([[0, -1], [1, 2], [2, 3], [3, -1]]),
+        "index": torch.tensor([3, 0, -1, 1]),
+        "kernel": _random(seed, 1, 1, 3),
+        "ones": torch.ones(4).double(),
+        "free": torch.tensor([True, True, False, True]),
+        "matrix": 4 * torch.eye(4).double(),
+        "root": 0.5 * torch.eye(4).double(),
+        "low": torch.tensor(-1.0).double(),
+        "high": torch.tensor(math.inf).double(),
+        "center": torch.zeros(1).double(),
+    }
+    images = seed % 6 in (3, 4)
+    shape = [1, 4] if images else [4]
+
+    def affine(kind: str, norms: Sequence[float] = (), **entries: Any) -> dict[str, Any]:
+        size = "size" if entries.get("bias") else None
+        rounding = {"folds": seed % 2, "bias_size": size, "norms": list(norms), "written": False}
+        return {"type": kind, **entries, **rounding}
+
+    def dense(matrix: str, rows: int, inputs: list[int], bias: str | None) -> dict[str, Any]:
+        norm = float(torch.linalg.matrix_norm(tensors[matrix], 2)) * (1 + 1e-6)
+        shapes = {"in_shape": inputs, "out_shape": [rows]}
+        return affine("Dense", [norm], matrix=matrix, bias=bias, **shapes)
+
+    def node(inputs: list[int], shape: list[int], primitive: Any = None, axis: int | None = None) -> Any:
+        words = {"name": "a", "kind": "layer", "assumptions": ["smooth"] if seed % 5 == 4 else []}
+        return {"inputs": inputs, "shape": shape, "primitive": primitive, "axis": axis, **words}
+
+    scaling = affine("Diagonal", factors="ones", bias="bias", shape=[4])
+    windows = {"stride": [1], "padding": [[1, 1]], "dilation": [1], "groups": 1}
+    convolution = affine("Convolution", weight="kernel", bias=None, in_shape=[1, 4], **windows)
+    plain = convolution | {"folds": 0}
+    first = (
+        dense("square", 4, [4], "bias"),
+        affine("Product", parts=[scaling, dense("square", 4, [4], None)]),
+        affine("Gather", index="index", in_shape=[4]),
+        convolution,
+        affine("Transposed", original=plain, bias=None),
+        affine("AxisProduct", matrices=["square"], bias="bias", in_shape=[4]),
+    )[seed % 6]
+    units: dict[str, Any] = {"type": "Pointwise", "scalar": ["tanh"], "in_shape": shape, "sharpness": 1.5}
+    if seed % 6 == 5:
+        units |= {"scalar": ["clamp", -1.0, "inf"], "sharpness": "size"}
+    if seed % 6 == 3:
+        units = {"type": "MaxPool", "windows": ["window"], "in_shape": shape}
+    nodes = [node([], shape), node([0], shape, first), node([1], shape, units)]
+    nodes += [node([1, 2], shape), node([3], [3], dense("last", 3, shape, None))]
+    costs = (
+        {"type": "Lp", "p": 2.0, "scales": None},
+        {"type": "Lp", "p": "inf", "scales": "ones"},
+        {"type": "Quadratic", "matrix": "matrix", "root": "root"},
+    )
+    slopes = {"slope": 2.0, "spread": 4.0, "scale": 2.0, "offset": 0.5, "smoothing": 0.0}
+    losses = {"type": "Softmax", **slopes, "logistic": False}, {"type": "SquaredError"}
+    shared = {"shape": shape, "free": None if images else "free", "label_price": (0.5, "inf")[seed % 2]}
+    ball = {"center": "center", "radius": 2.5} if seed % 2 else {"center": None, "radius": "inf"}
+    problem = {
+        "graph": {"nodes": nodes, "moves": None},
+        "cost": {**costs[0 if images else seed % 3], **shared},
+        "loss": losses[seed % 4 == 3],
+        "domain": {"type": "Domain", "lower": "low", "upper": "high", **ball},
+    }
+    return problem, tensors
+
+
+_FORGED = (
+    None,
+    -1,
+    0,
+    2,
+    1.5,
+    1e200,
+    math.nan,
+    True,
+    "inf",
+    "size",
+    "index",
+    "x",
+    [],
+    [1, 2],
+    {},
+    {"type": "Lp"},
+)
+
+
+def _forged(entry: Any) -> Iterator[Any]:
+    """Copies of a description with one entry that is replaced, left out, repeated or new."""
+    if isinstance(entry, dict):
+        yield {**entry, "new": 1}
+        for name, part in entry.items():
+            yield {other: each for other, each in entry.items() if other != name}
+            yield from ({**entry, name: forged} for forged in _forged(part))
+    elif isinstance(entry, list):
+        yield from ([*entry[:index], *entry[index + 1 :]] for index in range(len(entry)))
+        yield from ([*entry[:index], *entry[index:][:1], *entry[index:]] for index in range(len(entry)))
+        for index, part in enumerate(entry):
+            yield from ([*entry[:index], forged, *entry[index + 1 :]] for forged in _forged(part))
+    yield from _FORGED
+
+
+def descriptions(seed: int) -> Results:
+    """Graphs and problems from files, most of them forged."""
+    description, tensors = _description(seed)
+    shape = description["cost"]["shape"]
+    inputs = _uniform(seed, 2, *shape)
+    numeric = description["loss"]["type"] == "SquaredError"
+    data = inputs, _random(seed, 2, 3) if numeric else torch.tensor([0, 2])
+
+    def bounds(description: Any, tensors: dict[str, Tensor]) -> list[Any]:
+        problem = files.build_problem(description, tensors, data)
+        bound = problem.bounds(None)[0]
+        norms = [node.primitive.norm for node in problem.graph.nodes if isinstance(node.primitive, Affine)]
+        return [*norms, bound.lipschitz, problem.reach, rounding_at(problem.graph, inputs).values]
+
+    yield UP, lambda: bounds(description, tensors)
+    yield SAME, lambda: files.build_graph(description["graph"], tensors).apply(inputs)
+    every = list(_forged(description))
+    for forged in every[seed % 16 :: 16]:
+        yield UP, lambda: bounds(forged, tensors)
+    for name, tensor in tensors.items():
+        other = tensor.double() * math.nan
+        if tensor.dim() and seed % 4:
+            other = (tensor[:1], tensor.float(), -tensor.double())[seed % 4 - 1]
+        yield UP, lambda: bounds(description, tensors | {name: other})
+    header = {"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}
+    header["b"] = {"dtype": ("F64", "I64", "BOOL")[seed % 3], "shape": [1], "data_offsets": [8, 16]}
+    if seed % 3 == 2:
+        header["b"]["shape"] = [8]
+    for each in (header, *list(_forged(header))[seed % 4 :: 4]):
+        content = json.dumps(each).encode()
+        numbers = np.array([1.5, 2.5], "<f4").tobytes() + bytes([1, 0, 1, 0, 0, 0, 0, seed % 2])
+        size = len(content).to_bytes(8, "little")
+        yield SAME, lambda: list(files.parse_tensors(size + content + numbers).values())
+        yield UP, lambda: len(files.parse_tensors(size + content + numbers[:-1]))
+        yield UP, lambda: len(files.parse_tensors(size + content[:-1] + numbers))
+    twos = bytes([2] * 8)
+    content = json.dumps({"b": {"dtype": "BOOL", "shape": [8], "data_offsets": [0, 8]}}).encode()
+    yield UP, lambda: files.parse_tensors(len(content).to_bytes(8, "little") + content + twos)["b"]
+    for content in (b'{"a": 1, "a": 1}', b"[]", b"{", b"\xff", b'{"a": 1}'):
+        yield UP, lambda: len(files.parse_object(content))
+    yield SAME, lambda: [len(files.read_bytes(Path(__file__))) > 0]
+    for path in ("/dev/null", "/", "/none", "a\0b"):
+        yield UP, lambda: len(files.read_bytes(Path(path)))
+
+
 _RULES = (
     ("one", 1, 1, None),
     ("ideal", None, 0, None),
@@ -642,15 +921,8 @@ def smoothed(seed: int) -> Results:
 
 
 _FAMILIES: tuple[tuple[Callable[[int], Results], int], ...] = (
-    *(
-        (rounded, 10),
-        (norms, 60),
-        (operators, 77),
-        (activations, 68),
-        (pools, 4),
-        (costs, 72),
-        (networks, 72),
-    ),
-    *((scores, 18), (losses, 24), (knapsacks, 20), (confidence, 25), (probabilities, 20), (smoothed, 30)),
+    *((rounded, 10), (norms, 50), (operators, 66), (activations, 68), (pools, 4), (costs, 54)),
+    *((networks, 72), (scores, 18), (losses, 24), (knapsacks, 20), (confidence, 25), (probabilities, 20)),
+    *((smoothed, 30), (statements, 15), (descriptions, 24)),
 )
 assert sum(count for _, count in _FAMILIES) == 500
