@@ -48,7 +48,13 @@ def check_equivalence(model: nn.Module, apply: Callable[[Tensor], Tensor], shape
             "conversions to that precision from its forward, so that `model.double()` runs."
         )
     expected = apply(points)
-    if not _same(outputs, _one_by_one(tried, points), close, lost=True):
+    single = _one_by_one(tried, points)
+    if not _same(outputs, single, close, lost=True):
+        if not all(bool(torch.isfinite(each).all()) for each in (outputs, single)):
+            raise UnsupportedError(
+                f"The outputs of the model overflow {outputs.dtype}, and differ for a batch of one, so "
+                "nothing can be proven about it."
+            )
         raise UnsupportedError(
             "The outputs of the model differ for a batch of one: samples depend on each other, or on the "
             "batch size, so nothing can be proven about it."
