@@ -344,7 +344,7 @@ def _bounds(before: Tensor, seen: Tensor, entry: _Entry) -> tuple[list[dict[str,
         designs = make_design(rule, errors, draws, rhos, sigma, samples=len(seen), failure=_FAILURE)
         planning += time.process_time() - began
         bounds = {
-            "ours": upper_means(designs, NoisyPredictions(None, seen, None), order, _FAILURE),
+            "ours": upper_means(designs, seen, order, _FAILURE),
             "clopper": clopper_bounds(designs, rule, before, seen[order], draws, sigma, _FAILURE),
             "affine": majorant_bounds(rule, seen[order], draws, sigma, _FAILURE),
         }

@@ -42,6 +42,7 @@ LOOPS = {
     "radial.py:neighborhoods": "over the balls around the samples",
     "smoothing.py:worst_failure": "scores in parts, to bound the memory of one table",
     "smoothing.py:poisson_binomial": "a recursion: one trial after the other",
+    "smoothing.py:prove": "over the quantities of a certificate",
     "smoothing.py:upper_means": "one bound for each of a given list of designs",
 }
 """Loops of the kernel, with their reasons: none searches."""

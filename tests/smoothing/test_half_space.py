@@ -13,7 +13,6 @@ from scipy.stats import norm
 import certus
 from certus.smoothing.certificate import Quantity
 from certus.smoothing.design import make_design, upper_means, worst_failure_probability
-from certus.smoothing.sampling import NoisyPredictions
 from certus.smoothing.voting import IDEAL_VOTE, ONE_DRAW, voting_rule
 from tests.smoothing.half_space import SIGMA, Array, dual, margins, quantile_margins, worst_error
 
@@ -79,7 +78,7 @@ def repetitions(name: str, times: int, samples: int, failure: float) -> float:
     for _ in range(times):
         edges = random.normal(0.6, 0.5, samples)
         observed = _loss(edges, draws, random) if name == "loss" else _count(edges, draws, random)
-        means = upper_means(designs, observed, order, failure, of_loss=name == "loss")
+        means = upper_means(designs, observed, order, failure)
         quantity = Quantity(name, 1.0, means)
         missed += any(quantity.high(rho) < exact[rho] - 2e-4 for rho in RHOS)
     return missed / times
@@ -89,17 +88,15 @@ def _errors(edges: Array, draws: int, random: np.random.Generator) -> Array:
     return np.asarray(random.binomial(draws, norm.cdf(-edges / SIGMA)), dtype=np.float64)
 
 
-def _count(edges: Array, draws: int, random: np.random.Generator) -> NoisyPredictions:
-    return NoisyPredictions(None, torch.from_numpy(_errors(edges, draws, random).astype(np.int64)), None)
+def _count(edges: Array, draws: int, random: np.random.Generator) -> torch.Tensor:
+    return torch.from_numpy(_errors(edges, draws, random).astype(np.int64))
 
 
-def _loss(edges: Array, draws: int, random: np.random.Generator) -> NoisyPredictions:
+def _loss(edges: Array, draws: int, random: np.random.Generator) -> torch.Tensor:
     """A loss between 0 and 1 whose mean is that of a half-space: uniform, pulled towards the mean."""
     mean = norm.cdf(-edges / SIGMA)[:, None]
     reach = np.minimum(mean, 1 - mean)
-    return NoisyPredictions(
-        None, None, torch.from_numpy(mean + reach * random.uniform(-1, 1, (len(edges), draws)))
-    )
+    return torch.from_numpy(mean + reach * random.uniform(-1, 1, (len(edges), draws)))
 
 
 @pytest.mark.parametrize("name", ["error", "vote", "loss"])

@@ -153,6 +153,7 @@ def _certify(
     from certus.display.render import parts_of
     from certus.runs.certification import fingerprint
     from certus.runs.verification import TABLE
+    from certus.smoothing.certificate import SmoothedCertificate
     from certus.smoothing.sampling import PredictionCache
 
     name = "certificate" if noise is None else "smoothing"
@@ -188,7 +189,10 @@ def _certify(
                 if table is not None:
                     write.write_atomically(new / TABLE, table)
                 drawn = draw_certificate(certificate, new / picture, trained)
-                write.write_json(new / file, content)
+                if isinstance(certificate, SmoothedCertificate):
+                    certificate.save(new / file)
+                else:
+                    write.write_json(new / file, content)
         except write.WriteError as error:
             raise write.WriteError(f"{error} {kept()}") from None
     if not drawn:  # nor may that of an earlier certificate stay

@@ -10,16 +10,16 @@ of a failure, the most that moving x gains after paying γ‖x' − x‖² is
 2. ``dominate`` raises proposed coefficients c_0 … c_m until Σ_k c_k P(Bin(m, h) = k) ≥ F(h) on [0, 1]. With K
    errors among m noisy copies, E[c_K | x] ≥ F(h(x)).
 3. ``upper_means`` bounds E c_K from above by betting.
+4. ``SmoothedStatement.prove`` does all of it for the quantities of a certificate.
 
-All but the claims is fixed before the samples are seen. Assumed: counts and losses are those of the model, in
-exact Gaussian noise that is fresh for each sample and copy.
+All but the claims is fixed before the samples are seen. ``PREMISES`` are part of what is stated.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 
@@ -29,9 +29,17 @@ from torch import Tensor
 
 from certus.kernel import binomial
 from certus.kernel.binomial import Floats
-from certus.kernel.concentration import betting
+from certus.kernel.concentration import betting, random_order
+from certus.kernel.evidence import Result, mark
 from certus.kernel.passes import Refused
-from certus.kernel.rounding import MANY, SOME, down, up
+from certus.kernel.rounding import FEW, MANY, SOME, down, up
+
+PREMISES = (
+    "the counts and losses are those of this model, in exact Gaussian noise that is drawn afresh for each "
+    "sample and copy",
+    "the samples are independent draws, and nothing was tuned on them",
+)
+UPPER_SHARE = 0.8  # of δ, for the upper sides
 
 LARGEST_COEFFICIENT = 1e3  # up to which ``MANY`` covers the rounding of means of coefficients
 _STEEPEST = 0.2419707245191434  # φ(1) = max |t φ(t)|, rounded up
@@ -148,12 +156,23 @@ def dominate(proposed: Floats, bound: NeymanPearsonBound, edges: Floats) -> Floa
 
 @dataclass(frozen=True, eq=False)
 class GammaDesign:
-    """One γ with its coefficients: E F_κ(h) is at most the expectation of c_K."""
+    """One γ with its coefficients: E F_κ(h) is at most the expectation of c_K, if ``dominated``."""
 
     gamma: float  # the price, per squared distance, of a gain between 0 and 1
-    coefficients: Floats  # (m + 1,) c, as ``dominate`` returns them
+    coefficients: Floats  # (m + 1,) c
     share: float = 1.0  # of δ, for its own bet; all shares add up to 1
     slope: float = 0.0  # β ≥ 0, how much of the first design is subtracted before betting
+    grids: tuple[Floats, Floats, Floats] = (np.zeros(0),) * 3  # scores and stations of F, edges of cells
+
+
+def dominated(
+    design: GammaDesign, rule: VotingRule, sigma: float, label_price: float | None = None
+) -> GammaDesign:
+    """The design with coefficients raised above F_κ, κ = γσ², on its own grids; F falls with κ and λ."""
+    scores, stations, edges = design.grids
+    gain = 0.0 if label_price is None else max(0.0, 1 - down(design.gamma * label_price, FEW))
+    bound = NeymanPearsonBound.of(rule, down(design.gamma * sigma**2, FEW), scores, stations, gain)
+    return replace(design, coefficients=dominate(design.coefficients, bound, edges))
 
 
 def smoothed_values(designs: Sequence[GammaDesign], errors: Tensor) -> Tensor:
@@ -210,8 +229,71 @@ def upper_means(
     return {design.gamma: mean for design, mean in zip(designs, means, strict=True)}
 
 
+@dataclass(frozen=True, eq=False)
+class SmoothedTable:
+    """Proposals for one quantity."""
+
+    errors: Tensor  # (n,) counts, or (n, m) losses in units of their ceiling
+    designs: Sequence[GammaDesign]
+    claims: Sequence[float]  # of ``upper_means``
+
+
+@dataclass(frozen=True)
+class SmoothedStatement(Result):
+    """Quantities are at most γρ + means[γ] for all ρ at once, with confidence 1 − δ, under ``PREMISES``.
+
+    Attributes:
+        samples, draws: n and m; seed: of the order of the samples; label_price: λ, None if labels never move.
+        rules, means: of each quantity, by name, its vote and ceiling, and γ → mean.
+    """
+
+    sigma: float
+    confidence: float
+    samples: int
+    draws: int
+    seed: int
+    label_price: float | None
+    rules: Mapping[str, tuple[VotingRule, float]]
+    means: Mapping[str, Mapping[float, float]]
+    assumptions: tuple[str, ...] = ()
+
+    def prove(self, tables: Mapping[str, SmoothedTable]) -> SmoothedStatement:
+        """The same with the means that tables prove, whatever is claimed; each has an equal share of δ."""
+        price, failure = self.label_price, UPPER_SHARE * (1 - self.confidence) / max(1, len(self.rules))
+        fits = 0 < self.sigma < math.inf and 0 < self.confidence < 1 and (price is None or price >= 0)
+        if not fits or self.rules.keys() != tables.keys():
+            raise Refused("a sigma, a confidence, a price of at least 0, and a table for each quantity")
+        means, order = {}, random_order(self.samples, self.seed)
+        for name, (rule, ceiling) in self.rules.items():
+            table, sizes = tables[name], (self.samples, self.draws)
+            lengths = {len(design.coefficients) for design in table.designs}
+            shape = sizes if table.errors.is_floating_point() else sizes[:1]
+            if table.errors.shape != shape or lengths != {1 + self.draws} or not 0 < ceiling < math.inf:
+                raise Refused(f"a table of {name} for {self.draws} draws of each of {self.samples} samples")
+            designs = [dominated(design, rule, self.sigma, price) for design in table.designs]
+            values = smoothed_values(designs, table.errors[order])
+            uppers = upper_means(designs, values, failure, table.claims)
+            means[name] = {ceiling * gamma: up(ceiling * mean, FEW) for gamma, mean in uppers.items()}
+        return mark(replace(self, means=means, assumptions=()))
+
+
+@dataclass(frozen=True)
+class ConcavityThreshold(Result):
+    """γ above which E f(x + σZ) − γc(x, x₀) is strongly concave in x, 0 ≤ f ≤ 1, for a cost of modulus s."""
+
+    value: float
+    assumptions: tuple[str, ...] = ()
+
+    @staticmethod
+    def of(sigma: float, modulus: float) -> ConcavityThreshold:
+        """E f(x + σZ) has second derivatives of at most E (Z² − 1)₊/σ² = 2φ(1)/σ² in any direction."""
+        if not (0 < sigma < math.inf and 0 < modulus < math.inf):
+            raise Refused(f"sigma and s must be positive and finite; got {sigma} and {modulus}")
+        return mark(ConcavityThreshold(up(2 * _STEEPEST / sigma**2 / modulus)))
+
+
 def _widest(points: Floats) -> float:
     """The largest distance of neighbours."""
-    if len(points) < 2 or not bool((np.diff(points) > 0).all()):
-        raise Refused("points of a grid must increase, and be two at least")
+    if len(points) < 2 or not bool((np.diff(points) > 0).all() and np.isfinite(points).all()):
+        raise Refused("points of a grid must increase, be finite, and be two at least")
     return float(np.diff(points).max())

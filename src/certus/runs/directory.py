@@ -316,7 +316,7 @@ CERTIFICATE_FOLDER, OWN_LABELS_FOLDER = "certificate", "certificate-own-labels"
 """Folders in a run: certificates of the labels of its data, and of the network's own predictions."""
 CERTIFICATES = ("certificate.json", "smoothing.json")
 """Either may be there without the other: the second is by noise."""
-_BESIDE = ("certificate.png", "smoothing.png", "samples.csv", "unfinished")
+_BESIDE = ("certificate.png", "smoothing.png", "smoothing.safetensors", "samples.csv", "unfinished")
 CERTIFICATE = Owner("a certificate", frozenset({*CERTIFICATES, *_BESIDE, LOCK}))
 
 

@@ -1,4 +1,6 @@
-"""Verification: recompute a certificate and compare it with its file.
+"""Verification: check or recompute a certificate and compare it with its file.
+
+The kernel checks a certificate by smoothing from the table beside it; ``--redraw`` recomputes it.
 
 All noise is a function of the seed, so that smoothing repeats exactly. With another number of threads sums
 are taken in another order, and a noisy copy on a decision boundary may change its side.
@@ -79,7 +81,8 @@ class Statement:
                 raise CorruptFileError("`digests` lacks table")
         except (CorruptFileError, ArgumentError) as reason:
             raise CorruptFileError(f"{file} is corrupt: its settings do not fit: {reason}") from None
-        content = _content(certificate) if smoothed else without_checksum(content)
+        words = {"evidence": content["evidence"]}  # of what was read: stated
+        content = _content(certificate) | words if smoothed else without_checksum(content)
         table = None if smoothed else _bytes(file.parent / TABLE)
         stated = Statement(content, Path(origin.run), settings, noise, table)
         return stated if _bytes(file) == before else Statement.read(file)
@@ -98,6 +101,7 @@ class Statement:
         names = CIRCUMSTANCES if self.noise is None else (*CIRCUMSTANCES, "numpy_version")
         now["about"] |= {name: about[name] for name in names if name in about}
         if isinstance(again, SmoothedCertificate):
+            now["table"] = self.content["table"]  # predictions that change no number may differ
             return differences(self.content, now)
         now["about"]["digests"]["table"] = about["digests"]["table"]
         if self.content["evidence"] == Evidence.STATED:  # a certificate that was read, and saved again

@@ -27,10 +27,10 @@ from certus.errors import (
     require_numbers,
 )
 from certus.kernel.binomial import Floats
-from certus.kernel.smoothing import VotingRule
+from certus.kernel.smoothing import UPPER_SHARE, SmoothedStatement, VotingRule
 from certus.losses import Criterion, CrossEntropy, MissProbability, as_criterion, inferred_criterion
-from certus.smoothing.certificate import Quantity, SmoothedCertificate
-from certus.smoothing.design import make_design, mean_low, move_of, upper_means
+from certus.smoothing.certificate import Quantity, SmoothedCertificate, rules_of, table_tensors
+from certus.smoothing.design import make_design, mean_low, move_of, prove_means
 from certus.smoothing.lower_bounds import BLIND_COPIES, COPIES, find_paths
 from certus.smoothing.predictors import TRIED, UNKNOWN_TARGET, Predictor, read_samples
 from certus.smoothing.sampling import (
@@ -44,10 +44,10 @@ from certus.smoothing.sampling import (
     noisy_batches,
     predict_noisy,
 )
-from certus.smoothing.voting import IDEAL_VOTE, MOST_DRAWS, ONE_DRAW, vote_labels, voting_rule
+from certus.smoothing.voting import MOST_DRAWS, ONE_DRAW, vote_labels
+from certus.storage.tensors import digest
 
 _L2 = SquaredL2()
-_ABOVE = 0.8  # the share of δ that the upper sides have
 _MOVES = 3  # γ that moves are looked for at
 _REACH = 2.0  # how far a path goes, in units of the largest √ρ
 _TRIED_COPIES = 16  # of each sample at which a model is asked again
@@ -128,7 +128,8 @@ def certify_smoothed(
         predictor, noise = Predictor.of(model), Noise(sigma, cost)
         samples, others = _read(model, predictor, data, calibration, cost, label_cost, seed)
         targets, labelled = samples.targets, not samples.targets.is_floating_point()
-        rule, loss = voting_rule(votes, abstain), _clipped(criterion, clip, predictor, samples)
+        loss, every_rule = _clipped(criterion, clip, predictor, samples), rules_of(votes, abstain)
+        rule = every_rule["vote"]
         if not labelled and loss is None:
             raise ArgumentError(
                 "`clip` must be given for a regression: a squared error has no bound; got None."
@@ -154,10 +155,10 @@ def certify_smoothed(
             predict_noisy, predictor, noise=noise, seed=seed, progress=work.advance, cache=cache
         )
         before = observed(others, copies=draws, stream=CALIBRATION, loss=loss)
-        rules = {"error": ONE_DRAW, "vote": rule, "ideal_vote": IDEAL_VOTE} if labelled else {}
-        rules |= {} if loss is None else {"loss": ONE_DRAW}
+        names = (["error", "vote", "ideal_vote"] if labelled else []) + ([] if loss is None else ["loss"])
+        rules = {name: every_rule[name] for name in names}
         failure = (1 - confidence) / len(rules)
-        above, below = _ABOVE * failure, (1 - _ABOVE) * failure
+        above, below = UPPER_SHARE * failure, (1 - UPPER_SHARE) * failure
         each = below / (1 + _MOVES)
         price = None if label_cost is None else label_cost.price
         plans = {
@@ -201,10 +202,15 @@ def certify_smoothed(
                     for name in names:
                         values = _badness(name, fresh, rule, targets)
                         moves[name].append(move_of(costs, values, most, order, each))
+        scales = {name: loss.clip if loss is not None and name == "loss" else 1.0 for name in plans}
+        asked = (float(sigma), confidence, len(samples), draws, seed, price)
+        claim = SmoothedStatement(*asked, {name: (rules[name], scales[name]) for name in plans}, {})
+        observations = {name: seen.losses if name == "loss" else seen.errors for name in plans}
+        proof, tables = prove_means(
+            claim, {name: errors for name, errors in observations.items() if errors is not None}, plans
+        )
         quantities = []
-        for name, designs in plans.items():
-            scale = loss.clip if loss is not None and name == "loss" else 1.0  # from shares of B
-            means = upper_means(designs, seen, order, above, of_loss=name == "loss")
+        for name, scale in scales.items():  # from shares of B
             start = 0.0
             if name != "ideal_vote":
                 start = mean_low(_badness(name, seen, rule, targets), order, each)
@@ -212,7 +218,7 @@ def certify_smoothed(
                 Quantity(
                     name,
                     scale,
-                    {scale * gamma: scale * mean for gamma, mean in means.items()},
+                    dict(proof.means[name]),
                     scale * start,
                     tuple(Move(move.cost, scale * move.loss) for move in moves[name]),
                 )
@@ -232,6 +238,10 @@ def certify_smoothed(
             quantities=tuple(quantities),
             about={},
             repeats=len(samples) - len(row_keys(samples.inputs, targets)),
+            label_price=price,
+            table=digest(table_tensors(tables)),
+            proof=proof,
+            tables=tables,
         )
 
 

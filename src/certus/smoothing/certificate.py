@@ -1,26 +1,33 @@
 """A certificate by smoothing: for any ρ, how often the noisy model errs at most, with a confidence.
 
-``certify_smoothed`` states the upper bound. From below stand moves that were found, measured at fresh noise;
-``Population`` has the bound at ρ of a move of mean cost U and mean value L.
+The kernel proves the upper bounds from a table of counts or losses, designs and claims, which is stored
+beside the JSON. That the table is one of this model in exact Gaussian noise is a premise, part of what is
+stated. From below stand moves that were found, measured at fresh noise; ``Population`` has the bound at ρ of
+a move of mean cost U and mean value L.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+import numpy as np
+import torch
 from msgspec import Struct
+from torch import Tensor
 
 from certus._render import Renderable
 from certus.certificates.batching import repeat_words
+from certus.certificates.cache import differences
 from certus.certificates.certificate import checked_rho
 from certus.certificates.population import Move
 from certus.errors import (
     ArgumentError,
     CertusError,
+    VerificationError,
     contradiction,
     require,
     require_confidence,
@@ -30,12 +37,24 @@ from certus.errors import (
 )
 from certus.kernel.evidence import Evidence
 from certus.kernel.knapsack import dual_bound
+from certus.kernel.passes import Refused
 from certus.kernel.rounding import SOME
-from certus.storage.files import CorruptFileError, NonNegative, Positive, RunError, convert, read_json
+from certus.kernel.smoothing import PREMISES, GammaDesign, SmoothedStatement, SmoothedTable, VotingRule
+from certus.smoothing.voting import IDEAL_VOTE, ONE_DRAW, voting_rule
+from certus.storage.files import CorruptFileError, NonNegative, Positive, RunError, Sha256, convert, read_json
+from certus.storage.tensors import digest, load_tensors, save_tensors
 from certus.storage.write import add_checksum, verify_checksum, write_json
 
-SCHEMA = 2
+SCHEMA = 3
 NAMES = ("error", "vote", "ideal_vote", "loss")
+_NOT_JSON = ("proof", "tables", "source")
+_MOST_POINTS = 2**22  # of a grid that a file asks for
+
+
+def rules_of(votes: int, abstain: float | None) -> dict[str, VotingRule]:
+    """The voting rule of each quantity."""
+    rules = (ONE_DRAW, voting_rule(votes, abstain), IDEAL_VOTE, ONE_DRAW)
+    return dict(zip(NAMES, rules, strict=True))
 
 
 @dataclass(frozen=True)
@@ -102,6 +121,10 @@ class SmoothedCertificate(Renderable):
         clip: B of the loss; None if there is none.
         about: settings, digests, counts and times, as JSON.
         repeats: rows that are equal to an earlier one, with its target: none of independent draws, as a rule.
+        label_price: the price of changing a label; None if labels never change.
+        table: digest of ``tables``.
+        proof: the kernel's statement; None until it has made one.
+        tables: what the kernel proves the upper sides from, by quantity; ``source``: the file that has them.
     """
 
     rhos: tuple[float, ...]
@@ -117,13 +140,18 @@ class SmoothedCertificate(Renderable):
     quantities: tuple[Quantity, ...]
     about: dict[str, Any]
     repeats: int = 0
+    label_price: float | None = None
+    table: str | None = None
+    proof: SmoothedStatement | None = field(default=None, compare=False, repr=False)
+    tables: Mapping[str, SmoothedTable] | None = field(default=None, compare=False, repr=False)
+    source: Path | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         require_number("sigma", self.sigma)
         for name in ("draws", "votes", "samples", "calibrated"):
             require_count(name, getattr(self, name))
         require_count("repeats", self.repeats, least=0)
-        for name in ("abstain", "clip"):
+        for name in ("abstain", "clip", "label_price"):
             if getattr(self, name) is not None:
                 require_number(name, getattr(self, name))
         require_confidence(self.confidence)
@@ -142,8 +170,38 @@ class SmoothedCertificate(Renderable):
 
     @property
     def evidence(self) -> Evidence:
-        """Upper sides are proven, with the confidence, for noise that is exactly Gaussian."""
-        return Evidence.PROVEN
+        """That of the kernel's statement, if the certificate says the same."""
+        return self.proof.evidence if self.proof is not None and self.proof == self.claim else Evidence.STATED
+
+    @property
+    def claim(self) -> SmoothedStatement:
+        """The upper sides as a statement that nothing proves."""
+        rules = rules_of(self.votes, self.abstain)
+        return SmoothedStatement(
+            *(self.sigma, self.confidence, self.samples, self.draws, self.seed, self.label_price),
+            rules={one.name: (rules[one.name], one.ceiling) for one in self.quantities},
+            means={one.name: one.means for one in self.quantities},
+        )
+
+    def verify(self) -> SmoothedCertificate:
+        """Let the kernel prove the upper sides from the table; no prediction is asked again.
+
+        Returns: the proven certificate. Raises ``VerificationError`` if a number differs by more than 1e-9 of
+        its size, or does not follow, and ``RunError`` if there is no table.
+        """
+        tables, claim = self.tables or self._stored_tables(), self.claim
+        try:
+            proof = claim.prove(tables)
+        except Refused as reason:
+            raise VerificationError(f"the kernel cannot prove {reason}.") from None
+        stated, proven = (
+            [{"name": name, "means": [list(pair) for pair in means.items()]} for name, means in each.items()]
+            for each in (claim.means, proof.means)
+        )
+        if different := differences(stated, proven, "quantities"):
+            raise VerificationError(f"the kernel proves other numbers: {different[0]}.")
+        quantities = tuple(replace(one, means=dict(proof.means[one.name])) for one in self.quantities)
+        return replace(self, quantities=quantities, proof=proof, tables=tables)
 
     def quantity(self, name: str) -> Quantity:
         """The quantity of this name."""
@@ -180,16 +238,20 @@ class SmoothedCertificate(Renderable):
             f"With probability at least {self.confidence:g} over {self.samples} independent draws and their "
             f"noise, all of these bounds hold for all rho at once, around the distribution that the samples "
             f"were drawn from, for the model with Gaussian noise of sigma {self.sigma:g} on its inputs."
+            f"{'' if self.label_price is None else f' Labels change at the price {self.label_price:g}.'}"
+            f" Premises: {'; '.join(PREMISES)}."
             f"{repeat_words(self.repeats, self.samples)}"
         )
 
     def as_json(self) -> dict[str, Any]:
         """Everything, with a digest of its own."""
-        content = asdict(self) | {
+        plain = {each.name: getattr(self, each.name) for each in fields(self) if each.name not in _NOT_JSON}
+        content = plain | {
             "schema_version": SCHEMA,
             "kind": "smoothing",
             "evidence": str(self.evidence),
             "statement": self.statement,
+            "premises": list(PREMISES),
             "quantities": [
                 asdict(one) | {"means": [{"gamma": gamma, "mean": mean} for gamma, mean in one.means.items()]}
                 for one in self.quantities
@@ -199,12 +261,27 @@ class SmoothedCertificate(Renderable):
         return add_checksum(content)
 
     def save(self, path: str | Path) -> None:
-        """Write it as JSON."""
+        """Write it as JSON, and its table beside it, with the suffix ``.safetensors``."""
+        if self.table is not None:
+            tables = self.tables or self._stored_tables()
+            save_tensors(Path(path).with_suffix(TABLE_SUFFIX), table_tensors(tables))
         write_json(Path(path), self.as_json())
+
+    def _stored_tables(self) -> dict[str, SmoothedTable]:
+        if self.source is None or self.table is None:
+            raise RunError("A certificate without its table cannot be checked.")
+        tensors, _ = load_tensors(self.source)
+        if digest(tensors) != self.table:
+            raise CorruptFileError(f"{self.source} is not the table that was written with the certificate.")
+        try:
+            return {one.name: _table(one.name, tensors) for one in self.quantities}
+        except (KeyError, TypeError, ValueError, IndexError, RuntimeError, CertusError) as reason:
+            line = " ".join(str(reason).split()) or type(reason).__name__
+            raise CorruptFileError(f"{self.source} is corrupt: {line}") from None
 
     @staticmethod
     def load(path: str | Path) -> SmoothedCertificate:
-        """Read what ``save`` wrote, checked."""
+        """Read what ``save`` wrote: stated, until ``verify`` has checked it."""
         content = read_json(Path(path))
         if not isinstance(content, dict) or content.get("kind") != "smoothing":
             raise RunError(f"{path} is no certificate by smoothing.")
@@ -212,7 +289,7 @@ class SmoothedCertificate(Renderable):
             raise RunError(f"{path} is of another version of certus: certify again.")
         content = verify_checksum(content, path)
         try:
-            return _read(content)
+            return replace(_read(content), source=Path(path).with_suffix(TABLE_SUFFIX))
         except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError, CertusError) as reason:
             line = " ".join(str(reason).split()) or type(reason).__name__
             raise CorruptFileError(f"{path} is corrupt: {line}") from None
@@ -253,6 +330,9 @@ class _SmoothedFile(Struct):
     quantities: list[_Quantity]
     brackets: list[SmoothedBracket]
     clip: float | None
+    table: Sha256 | None
+    label_price: Positive | None
+    evidence: Literal["proven", "stated"]
 
 
 def _read(content: dict[str, Any]) -> SmoothedCertificate:
@@ -267,7 +347,47 @@ def _read(content: dict[str, Any]) -> SmoothedCertificate:
     stored |= {"rhos": tuple(content["rhos"]), "quantities": tuple(quantities)}
     certificate = SmoothedCertificate(**stored)
     follows = certificate.as_json()
-    for name in ("brackets", "statement", "evidence"):
+    for name in ("brackets", "statement", "premises"):
         if content[name] != follows[name]:
             raise ArgumentError(f"its {name} does not follow from the rest.")
     return certificate
+
+
+TABLE_SUFFIX = ".safetensors"
+_COLUMNS = 11  # γ, share, slope, claim; first, last and number of scores and of stations; number of edges
+
+
+def table_tensors(tables: Mapping[str, SmoothedTable]) -> dict[str, Tensor]:
+    """Tables as tensors: counts as small integers, losses as the kernel uses them, equally spaced grids by
+    their ends."""
+    tensors: dict[str, Tensor] = {}
+    for name, table in tables.items():
+        loss = table.errors.is_floating_point()
+        tensors["losses" if loss else "errors"] = table.errors if loss else table.errors.to(torch.int16)
+        rows = []
+        for design, claim in zip(table.designs, table.claims, strict=True):
+            ends = [(*grid[[0, -1]], len(grid)) if len(grid) else (0, 0, 0) for grid in design.grids[:2]]
+            rows.append([design.gamma, design.share, design.slope, claim, *ends[0], *ends[1]])
+            rows[-1].append(len(design.grids[2]))
+        tensors[f"{name}.designs"] = torch.tensor(rows, dtype=torch.float64)
+        coefficients = np.stack([design.coefficients for design in table.designs])
+        tensors[f"{name}.coefficients"] = torch.from_numpy(coefficients)
+        tensors[f"{name}.edges"] = torch.from_numpy(np.concatenate([one.grids[2] for one in table.designs]))
+    return tensors
+
+
+def _table(name: str, tensors: Mapping[str, Tensor]) -> SmoothedTable:
+    """The table of one quantity; what it proves is the kernel's to say."""
+    errors, rows = tensors["losses" if name == "loss" else "errors"], tensors[f"{name}.designs"]
+    coefficients, edges = (tensors[f"{name}.{part}"].double().numpy() for part in ("coefficients", "edges"))
+    require(rows.dim() == 2 and rows.shape[1] == _COLUMNS, "designs", f"have {_COLUMNS} columns", rows.shape)
+    designs, start = [], 0
+    for row, values in zip(rows.double().tolist(), coefficients, strict=True):
+        counts = (row[6], row[9], row[10])
+        valid = all(count.is_integer() and 0 <= count <= _MOST_POINTS for count in counts)
+        require(valid, "designs", f"have grids of at most {_MOST_POINTS} points", counts)
+        scores, stations = (np.linspace(row[at], row[at + 1], int(row[at + 2])) for at in (4, 7))
+        grids = scores, stations, edges[start : start + int(row[10])]
+        designs.append(GammaDesign(row[0], values, row[1], row[2], grids))
+        start += int(row[10])
+    return SmoothedTable(errors, designs, [row[3] for row in rows.tolist()])

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 
@@ -34,12 +34,18 @@ from torch import Tensor
 
 from certus.certificates.confidence import betting
 from certus.certificates.population import Move
+from certus.data import random_order
 from certus.errors import require
 from certus.kernel import smoothing
 from certus.kernel.binomial import Floats, binomial_mean, binomial_probabilities, normal_cdf
 from certus.kernel.rounding import MANY, SOME, up
-from certus.kernel.smoothing import GammaDesign, NeymanPearsonBound, VotingRule
-from certus.smoothing.sampling import NoisyPredictions
+from certus.kernel.smoothing import (
+    GammaDesign,
+    NeymanPearsonBound,
+    SmoothedStatement,
+    SmoothedTable,
+    VotingRule,
+)
 
 _RATIO = 1.4  # of neighbouring κ
 _LOWEST, _HIGHEST = 1e-4, 1e4
@@ -76,7 +82,9 @@ def make_design(
 
     for kappa in reversed(_penalties(rule, errors, draws, served, sigma, label_floor)):
         envelope = neyman_pearson_bound(rule, kappa, label_floor(kappa))
-        designs.append(GammaDesign(kappa / sigma**2, lifted(propose(envelope, spread), envelope)))
+        coefficients, edges = lifted(propose(envelope, spread), envelope)
+        grids = envelope.scores, _stations(rule, kappa, _OVERSHOOT), edges
+        designs.append(GammaDesign(kappa / sigma**2, coefficients, grids=grids))
     return spend_alpha(designs, errors, served, samples, failure)
 
 
@@ -208,12 +216,13 @@ _TOLERANCE = 9.9e-5  # how well the shortfall is known
 _CELLS, _ROUNDS = 300, 16  # at first, and how often they are halved
 
 
-def lifted(proposed: Floats, envelope: NeymanPearsonBound) -> Floats:
-    """Coefficients for which the kernel proves p ≥ F on all of [0, 1], hardly above any (m + 1,) proposed."""
+def lifted(proposed: Floats, envelope: NeymanPearsonBound) -> tuple[Floats, Floats]:
+    """Coefficients for which the kernel proves p ≥ F on all of [0, 1], hardly above any (m + 1,) proposed,
+    and the edges of cells on which it does."""
     require(bool(np.isfinite(proposed).all()), "proposed", "be finite", proposed)
     rising = np.maximum.accumulate(np.clip(proposed, 0.0, smoothing.LARGEST_COEFFICIENT / 2))
     short, edges = _cells(rising, envelope)
-    return smoothing.dominate(rising + short, envelope, edges)
+    return smoothing.dominate(rising + short, envelope, edges), edges
 
 
 def _cells(rising: Floats, envelope: NeymanPearsonBound) -> tuple[float, Floats]:
@@ -281,20 +290,35 @@ def spend_alpha(
 
 
 def upper_means(
-    designs: Sequence[GammaDesign],
-    observed: NoisyPredictions,
-    order: Tensor,
-    failure: float,
-    *,
-    of_loss: bool = False,
+    designs: Sequence[GammaDesign], errors: Tensor, order: Tensor, failure: float
 ) -> dict[float, float]:
-    """γ → at least E F_κ(h), all of them with probability 1 − δ; the first design leads."""
-    errors = observed.losses if of_loss else observed.errors
-    assert errors is not None
+    """γ → at least E F_κ(h), all of them with probability 1 − δ, if the designs dominate; the first leads.
+
+    Args:
+        errors: (n,) counts, or (n, m) losses between 0 and 1.
+    """
     values = smoothing.smoothed_values(designs, errors[order])
+    return smoothing.upper_means(designs, values, failure, _claims(designs, values, failure))
+
+
+def _claims(designs: Sequence[GammaDesign], values: Tensor, failure: float) -> list[float]:
     stakes = (smoothing.stake(designs, values, failure, index) for index in range(len(designs)))
-    claims = [betting(numbers, ceiling, level) for numbers, ceiling, level, _ in stakes]
-    return smoothing.upper_means(designs, values, failure, claims)
+    return [betting(numbers, ceiling, level) for numbers, ceiling, level, _ in stakes]
+
+
+def prove_means(
+    statement: SmoothedStatement, errors: Mapping[str, Tensor], designs: Mapping[str, Sequence[GammaDesign]]
+) -> tuple[SmoothedStatement, dict[str, SmoothedTable]]:
+    """The statement with the means that the kernel proves of each quantity, by name, and what it proves them
+    from."""
+    tables, order = {}, random_order(statement.samples, statement.seed)
+    failure = smoothing.UPPER_SHARE * (1 - statement.confidence) / len(designs)
+    for name, proposed in designs.items():
+        rule, price = statement.rules[name][0], statement.label_price
+        raised = [smoothing.dominated(design, rule, statement.sigma, price) for design in proposed]
+        values = smoothing.smoothed_values(raised, errors[name][order])
+        tables[name] = SmoothedTable(errors[name], proposed, _claims(raised, values, failure))
+    return statement.prove(tables), tables
 
 
 def mean_low(values: Tensor, order: Tensor, failure: float) -> float:

@@ -20,7 +20,7 @@ from certus.costs import SquaredL2
 from certus.errors import UnsupportedError, require, require_count
 from certus.inner.methods import Method
 from certus.kernel.evidence import Evidence
-from certus.kernel.rounding import FEW, up
+from certus.kernel.smoothing import ConcavityThreshold
 from certus.losses import Criterion, MissProbability, ModelLoss
 from certus.smoothing.sampling import Noise
 
@@ -87,10 +87,6 @@ class RandomAffine:
         return functional.grid_sample(images, places, align_corners=False)
 
 
-STEEPEST_BEND = up(2 * math.exp(-0.5) / math.sqrt(2 * math.pi), FEW)
-"""2φ(1): how much a smoothed loss between 0 and 1 can bend, in units of 1/σ²."""
-
-
 @dataclass(frozen=True, eq=False)
 class NoisyLoss(ModelLoss):
     """Loss at noisy inputs, with fresh noise from torch's own generator in every call."""
@@ -126,12 +122,12 @@ def smoothed_concavity(sigma: float, criterion: Criterion, gamma: float, convexi
     """Whether the exact smoothed inner problem is strongly concave at γ, as JSON; ``convexity`` is s, the
     modulus of the cost in its own norm, in which the noise is measured."""
     bounded = isinstance(criterion, MissProbability)
-    threshold = up(STEEPEST_BEND / sigma**2 / convexity) if bounded else None
+    threshold = ConcavityThreshold.of(sigma, convexity) if bounded else None
     return {
         "sigma": sigma,
         "gamma": gamma,
-        "threshold": threshold,
-        "concave": None if threshold is None else gamma > threshold,
-        "evidence": Evidence.PROVEN if bounded else None,
+        "threshold": None if threshold is None else threshold.value,
+        "concave": None if threshold is None else gamma > threshold.value,
+        "evidence": None if threshold is None else threshold.evidence,
         "points": Evidence.ESTIMATED,
     }
