@@ -34,7 +34,6 @@ from certus.certificates.error_costs import worst_error
 from certus.data import Samples
 from certus.display.figures import Curve, Panel, sweep_figure
 from certus.domains import Unbounded
-from certus.kernel.evidence import Evidence
 from certus.losses import CrossEntropy, ModelLoss
 from certus.runs.directory import METRICS
 from certus.runs.loaded_run import LoadedRun
@@ -52,6 +51,7 @@ from studies.study import (
     Verdict,
     outcome_of,
     outcome_of_several,
+    recorded_evidence,
 )
 from studies.workspace import Workspace
 
@@ -184,6 +184,7 @@ def loss_certificate(
             "error certified": bracket.error_high,
             "loss attacked": bracket.loss_low,
             "loss certified": bracket.loss_high,
+            "evidence": str(certificate.evidence),
         }
         for bracket in certificate.curve()
     ]
@@ -270,7 +271,8 @@ def _summary(results: list[Mapping[str, Any]]) -> dict[str, Any]:
     for kind in ("strong", "same"):
         summary[kind] = {key: over(kind, key) for key in results[0][kind]}
     summary["certificate"] = [
-        {"rho": level["rho"]} | {key: over("certificate", index, key) for key in level if key != "rho"}
+        {"rho": level["rho"], "evidence": recorded_evidence(*(row["certificate"][index] for row in results))}
+        | {key: over("certificate", index, key) for key in level if key not in ("rho", "evidence")}
         for index, level in enumerate(results[0]["certificate"])
     ]
     if "certified" in results[0]:
@@ -383,7 +385,7 @@ def certified_verdicts(measured: Measured) -> list[Verdict]:
                     all(level[f"{what} attacked"][0] <= level[f"{what} certified"][0] for what in _SIDES)
                 ),
                 ours=sides,
-                evidence=Evidence.PROVEN,
+                evidence=recorded_evidence(level),
             ),
         ]
     return verdicts

@@ -201,7 +201,7 @@ def _about_the_bound(rows: Sequence[Mapping[str, Any]], level: float) -> Verdict
             "sizes n at which it is exceeded": Quantity(exceeded, places=0),
             "smallest n at which it is below r²": Quantity(telling[0] if telling else None, places=0),
         },
-        evidence=Evidence.PROVEN,
+        evidence=Evidence.STATED,
     )
 
 
@@ -235,7 +235,7 @@ def _about_one_network(rows: Sequence[Mapping[str, Any]]) -> Verdict:
             "the uniform bound divided by it": Quantity(last["uniform"] / last["fixed"], places=0),
             "largest share of trials that fail": Quantity(missed, places=1, percent=True),
         },
-        evidence=Evidence.PROVEN,
+        evidence=Evidence.STATED,
     )
 
 

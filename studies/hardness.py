@@ -213,7 +213,7 @@ def _verdicts(measured: Measured) -> list[Verdict]:
             "that hold at once, counted without the network",
             outcome=outcome_of(equal == total),
             ours={"formulas": Quantity(total, places=0), "equal": Quantity(equal, places=0)},
-            evidence=Evidence.PROVEN,
+            evidence=Evidence.ATTAINED,
         ),
         Verdict(
             name="ascents",

@@ -26,7 +26,6 @@ from certus.costs import Cost, LabelCost, WeightedL2
 from certus.data import Samples, random_order
 from certus.datasets import SplitDataset
 from certus.display.canvas import COLOURS, MARKERS, legend_below, new_figure, title_above
-from certus.kernel.evidence import Evidence
 from certus.runs.loaded_run import named_split
 from studies.page import markdown_table
 from studies.study import (
@@ -39,6 +38,7 @@ from studies.study import (
     Verdict,
     outcome_of,
     outcome_of_several,
+    recorded_evidence,
 )
 from studies.workspace import Workspace
 
@@ -189,7 +189,9 @@ def next_year_verdicts(measured: Measured) -> list[Verdict]:
             ours={
                 name: Quantity(high, places=1, percent=True, side="at most") for name, high in proven.items()
             },
-            evidence=Evidence.PROVEN,
+            evidence=recorded_evidence(
+                *(one[name]["worst"][SMALL_LEVEL] for one in splits for name in proven)
+            ),
         ),
     ]
 
@@ -368,10 +370,10 @@ def _certify(
     return certificate
 
 
-def _sides(certificate: Certificate, rho: float) -> dict[str, float | None]:
+def _sides(certificate: Certificate, rho: float) -> dict[str, float | str | None]:
     at = certificate.bracket(rho)
     names = ("loss_low", "loss_high", "error_low", "error_high")
-    return {name: getattr(at, name) for name in names}
+    return {name: getattr(at, name) for name in names} | {"evidence": str(certificate.evidence)}
 
 
 @torch.no_grad()

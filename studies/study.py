@@ -140,7 +140,7 @@ class Verdict:
         rule: the condition for *yes*; empty where nothing is judged.
         paper: the paper's numbers, or published ones, by name; empty where there are none.
         ours: our numbers, by name.
-        evidence: the kind of evidence of our numbers.
+        evidence: the kind of evidence of our numbers, as a word; see ``recorded_evidence``.
     """
 
     name: str
@@ -150,7 +150,18 @@ class Verdict:
     outcome: Outcome
     ours: Mapping[str, Quantity]
     paper: Mapping[str, float] = field(default_factory=dict)
-    evidence: Evidence = Evidence.ESTIMATED
+    evidence: str = Evidence.ESTIMATED
+
+
+def recorded_evidence(*measurements: Mapping[str, Any]) -> str:
+    """Return the word that measurements recorded from their certificates or bounds, if it is the same of all;
+    else they are stated.
+
+    >>> recorded_evidence({"evidence": "proven"}), recorded_evidence({"evidence": "proven"}, {})
+    ('proven', <Evidence.STATED: 'stated'>)
+    """
+    words = {str(one.get("evidence", Evidence.STATED)) for one in measurements}
+    return words.pop() if len(words) == 1 else Evidence.STATED
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,18 @@ from certus.kernel.evidence import Evidence
 from certus.runs.loaded_run import LoadedRun
 from certus.runs.settings import Settings
 from studies.page import markdown_table, training_settings
-from studies.study import Measured, Part, Picture, Quantity, Scale, Study, Verdict, outcome_of, subscripted
+from studies.study import (
+    Measured,
+    Part,
+    Picture,
+    Quantity,
+    Scale,
+    Study,
+    Verdict,
+    outcome_of,
+    recorded_evidence,
+    subscripted,
+)
 from studies.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -66,8 +77,9 @@ def measure_boundaries(workspace: Workspace, settings: Mapping[str, Any]) -> dic
         else None
     )
     result["concave_share"] = None if share is None else share.fraction
-    bound = input_smoothness(wrm.loss.model, input_shape=(2,)).curvature
-    result["proven_curvature"] = bound if math.isfinite(bound) else None
+    bound = input_smoothness(wrm.loss.model, input_shape=(2,))
+    result["proven_curvature"] = bound.curvature if math.isfinite(bound.curvature) else None
+    result["evidence"] = str(bound.evidence)
     return result
 
 
@@ -363,7 +375,7 @@ def _about_concavity(measured: Measured) -> list[Verdict]:
             "and f is not concave at a point",
             outcome=outcome_of(False if contradicted else True if smooth == len(bounds) else None),
             ours={name: Quantity(bound, places=1, side="at most") for name, bound in proven.items()},
-            evidence=Evidence.PROVEN,
+            evidence=recorded_evidence(*networks),
         ),
     ]
 

@@ -144,6 +144,7 @@ def _facts(model: nn.Module, trained: Fit, gamma: float | None) -> Facts:
         "curvature": proven.curvature,
         "printed_bound": proven.bounds["paper"],
         "slope": proven.lipschitz,
+        "evidence": str(proven.evidence),
     }
 
 

@@ -41,7 +41,18 @@ from studies.dogs.heads import (
 )
 from studies.dogs.resnet50 import resnet50_weights
 from studies.page import markdown_table
-from studies.study import Measured, Outcome, Part, Picture, Quantity, Scale, Study, Verdict, outcome_of
+from studies.study import (
+    Measured,
+    Outcome,
+    Part,
+    Picture,
+    Quantity,
+    Scale,
+    Study,
+    Verdict,
+    outcome_of,
+    recorded_evidence,
+)
 from studies.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -106,7 +117,7 @@ def _about_gamma(
                 "L⁺": Quantity(paper["curvature"], places=2, side="at most"),
                 "smallest γ that would do": Quantity(paper["curvature"] / 2, places=2, side="at most"),
             },
-            evidence=Evidence.PROVEN,
+            evidence=recorded_evidence(paper),
         ),
         Verdict(
             name="moved features",
@@ -120,7 +131,7 @@ def _about_gamma(
                 "test error": _error(paper["test_error"]),
                 "ERM's": _error(erm["test_error"]),
             },
-            evidence=Evidence.PROVEN,
+            evidence=recorded_evidence(paper),
         ),
         Verdict(
             name="proven γ",
@@ -136,7 +147,7 @@ def _about_gamma(
                 "ρ̂": Quantity(proven["rho_hat"]),
                 "test error": _error(proven["test_error"]),
             },
-            evidence=Evidence.PROVEN,
+            evidence=recorded_evidence(erm, proven),
         ),
     ]
 

@@ -147,6 +147,7 @@ def _measure(workspace: Workspace, settings: Mapping[str, Any]) -> dict[str, Any
         "method": trained.settings.method,
         "bounds": bars,
         "needed": bound.gamma if math.isfinite(bound.gamma) else None,
+        "evidence": str(bound.evidence),
         "clean_error": clean,
         "strengths": settings["strengths"],
         "samples": len(data),

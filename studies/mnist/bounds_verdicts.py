@@ -13,7 +13,7 @@ from typing import Any
 from certus.attacks.evaluation import Interval, wilson
 from certus.kernel.evidence import Evidence
 from studies.mnist.sweeps import clear_sign, difference_of_proportions, is_within, points
-from studies.study import Measured, Quantity, Verdict, outcome_of, outcome_of_several
+from studies.study import Measured, Quantity, Verdict, outcome_of, outcome_of_several, recorded_evidence
 
 PAPER_TABLES: Mapping[str, Mapping[str, tuple[float, ...]]] = {
     # γ → γ̄, and errors at 0, 0.05, 0.10, 0.15 and 0.20
@@ -125,7 +125,7 @@ def _bar(label: str, rows: Mapping[str, Row], apart: Mapping[str, float]) -> Ver
             **{f"{name}, by the paper's rule": _bound(value) for name, value in others.items()},
             **{f"{name}, strides apart": _bound(apart[name]) for name in (_ERM, *others) if name in apart},
         },
-        evidence=Evidence.PROVEN,
+        evidence=recorded_evidence(*(rows[name] for name in (_ERM, *others))),
     )
 
 
@@ -241,7 +241,7 @@ def _penalties(tables: Mapping[str, Mapping[str, Row]]) -> list[Verdict]:
             rule="a smaller γ̄ of ERM from each table to the next",
             outcome=outcome_of(all(after < before for before, after in pairwise(bars.values()))),
             ours={table: _bound(bar) for table, bar in bars.items()},
-            evidence=Evidence.PROVEN,
+            evidence=recorded_evidence(*(rows[_ERM] for rows in tables.values())),
         ),
         Verdict(
             name="heaviest, clean",

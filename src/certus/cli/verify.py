@@ -30,9 +30,10 @@ def verify(
     certus verify runs/noisy/certificate/smoothing.json
 
     FILE is a certificate.json or a smoothing.json. Of the latter the kernel proves the upper sides from the
-    table beside it, smoothing.safetensors; --redraw recomputes everything with the model. Numbers may differ by 1e-9 of their size. Exit code 0:
-    verified. 1: a number differs, or an entry was changed. 2: nothing could be compared, because FILE is not
-    a certificate, or because it or its run is missing. 3: certus itself failed.
+    table beside it, smoothing.safetensors; --redraw recomputes everything with the model. Numbers may differ
+    by 1e-9 of their size. Exit code 0: verified. 1: a number differs, or an entry was changed. 2: nothing
+    could be compared, because FILE is not a certificate, or because it, its table or its run is missing. 3:
+    certus itself failed.
     """
     rule = f"be a file, such as {file / 'certificate.json'}"
     require(not file.is_dir(), "FILE", rule, f"the folder {file}")
