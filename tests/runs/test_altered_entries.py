@@ -83,7 +83,9 @@ MAY_BE: dict[str, dict[str, tuple[Any, ...]]] = {
         "clip": (None,), "error_grid": ([],), "clean_loss": (1e300, -1, -1e300), "mean": (1e300,),
         "loss": (-1, -1e300),
     },
-    "smoothing": {"abstain": (None,), "table": (None,), "moves": ([],), "start": (-1, -1e300), "loss": (-1, -1e300)},
+    "smoothing": {
+        "abstain": (None,), "table": (None,), "moves": ([],), "start": (-1, -1e300), "loss": (-1, -1e300),
+    },
     "run": {
         "certus_version": ("x",), "torch_version": ("x",), "target": (None, "x"), "drop": ("x",),
         "categorical": ("x",), "separator": ("x",), "split_by": (None, "x"), "split": (None,),
