@@ -36,7 +36,7 @@ def test_every_line_is_what_the_certificate_says(drawn: list[Figure], tmp_path: 
     assert len(figure.axes) == 3
     for axes, name in zip(figure.axes, ("error", "vote", "loss"), strict=True):
         one = found.quantity(name)
-        for label, side in (("at most (proven)", one.high), ("at least (attained)", one.low)):
+        for label, side in (("at most (stated)", one.high), ("at least (attained)", one.low)):
             distances, values = line_of(axes, label)
             assert distances[0] == 0
             assert distances[-1] == pytest.approx(1.1 * 0.3)
@@ -44,7 +44,7 @@ def test_every_line_is_what_the_certificate_says(drawn: list[Figure], tmp_path: 
         assert axes.get_ylim()[1] == pytest.approx(1.02 * one.ceiling)
         assert axes.get_ylim()[0] < 0  # a line at 0 is not hidden by the axis
         assert axes.get_xlabel() == "root mean square distance √ρ (metres)"
-    distances, values = line_of(figure.axes[1], "at most, ideal vote (proven)")
+    distances, values = line_of(figure.axes[1], "at most, ideal vote (stated)")
     ideal = found.quantity("ideal_vote")
     assert values == pytest.approx([ideal.high(distance**2) for distance in distances])
     words = " ".join(words_of(figure))
@@ -55,4 +55,4 @@ def test_every_line_is_what_the_certificate_says(drawn: list[Figure], tmp_path: 
 def test_an_ideal_vote_alone_has_no_lower_side(drawn: list[Figure], tmp_path: Path) -> None:
     smoothed(ALL[2]).plot(tmp_path / "a.png")
     (figure,) = drawn
-    assert [line.get_label() for line in figure.axes[0].lines] == ["at most (proven)"]
+    assert [line.get_label() for line in figure.axes[0].lines] == ["at most (stated)"]

@@ -209,7 +209,7 @@ def designs() -> list[GammaDesign]:
 def claimed(errors: torch.Tensor, failure: float) -> tuple[torch.Tensor, list[float]]:
     values = smoothed_values(designs(), errors)
     stakes = [stake(designs(), values, failure, index) for index in range(2)]
-    return values, [betting(numbers, ceiling, level) for numbers, ceiling, level, _ in stakes]
+    return values, [betting(numbers, ceiling, level) for numbers, ceiling, level, *_ in stakes]
 
 
 def test_means_of_claims_and_no_smaller_ones() -> None:

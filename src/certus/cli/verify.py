@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from certus.cli import options as cli
 from certus.cli.output import console, messages, print_json
 from certus.errors import ArgumentError, ContradictionError, VerificationError, require
 from certus.storage.files import CorruptFileError
 from certus.storage.write import finish_transaction, pending_transaction
+
+if TYPE_CHECKING:
+    from certus.runs.verification import Statement
+    from certus.smoothing.certificate import SmoothedCertificate
 
 
 @cli.command("verify")
@@ -37,8 +42,23 @@ def verify(
     """
     rule = f"be a file, such as {file / 'certificate.json'}"
     require(not file.is_dir(), "FILE", rule, f"the folder {file}")
-    checked = None if redraw else _check_table(file)
-    differences, remarks = _compare(file, run, model, run_data) if checked is None else checked
+    differences: list[str]
+    remarks: list[str] = []
+    smoothed = None
+    try:
+        stated = _read(file)
+    except (CorruptFileError, ContradictionError) as reason:
+        differences = [str(reason)]
+    else:
+        smoothed = None if redraw else stated.smoothed
+        if stated.smoothed is None:
+            cli.refuse_unused({"redraw": "for a certificate without noise, which nothing draws"})
+        if smoothed is None:
+            differences, remarks = _compare(stated, file, run, model, run_data)
+        else:
+            words = "without --redraw: a smoothing.json is checked from the table beside it"
+            cli.refuse_unused(dict.fromkeys(("run", "model", "run_data"), words))
+            differences, remarks = _check_table(smoothed)
     for line in remarks:
         messages.print(f"{line}.")
     if as_json:
@@ -48,24 +68,27 @@ def verify(
             messages.print(line)
         more = f", and {len(differences) - 1} more" if len(differences) > 1 else ""
         raise VerificationError(f"{file} is not verified: {differences[0]}{more}")
-    if not as_json and checked is not None:
+    if not as_json and smoothed is not None:
         console.print(f"Verified: the kernel proves every upper side of {file} from the table beside it.")
     elif not as_json:
         console.print(f"Verified: every number of {file} was computed again and agrees to 1e-9 of its size.")
 
 
-def _check_table(file: Path) -> tuple[list[str], list[str]] | None:
-    """Let the kernel check a certificate by smoothing; None for a certificate of another kind."""
-    from certus.kernel.smoothing import PREMISES
+def _read(file: Path) -> Statement:
+    """Read a certificate, once a certification that was interrupted while it wrote is complete."""
     from certus.runs.verification import Statement
-    from certus.smoothing.certificate import SmoothedCertificate
 
     if pending_transaction(file.parent).is_dir():
         finish_transaction(file.parent, file.name)
+    return Statement.read(file)
+
+
+def _check_table(certificate: SmoothedCertificate) -> tuple[list[str], list[str]]:
+    """Let the kernel check a certificate by smoothing; return the difference and remarks."""
+    from certus.kernel.smoothing import PREMISES
+
     try:
-        if Statement.read(file).noise is None:
-            return None
-        SmoothedCertificate.load(file).verify()
+        certificate.verify()
     except (CorruptFileError, ContradictionError, VerificationError) as reason:
         return [str(reason)], []
     remarks = [f"Premise, not checked without --redraw: {premise}" for premise in PREMISES]
@@ -73,18 +96,12 @@ def _check_table(file: Path) -> tuple[list[str], list[str]] | None:
 
 
 def _compare(
-    file: Path, run: Path | None, model: str | None, run_data: str | None
+    stated: Statement, file: Path, run: Path | None, model: str | None, run_data: str | None
 ) -> tuple[list[str], list[str]]:
     """Return the differences between the file and the recomputed certificate, and remarks."""
     from certus.cli.certify import compute, compute_smoothed
-    from certus.runs.verification import Statement, certified_folder
+    from certus.runs.verification import certified_folder
 
-    if pending_transaction(file.parent).is_dir():
-        finish_transaction(file.parent, file.name)
-    try:
-        stated = Statement.read(file)
-    except (CorruptFileError, ContradictionError) as reason:
-        return [str(reason)], []
     if run is None:
         run = certified_folder(file, stated.run, stated.content["about"]["digests"]["weights"])
     trained = cli.TypedRun(run, model, run_data).load()

@@ -312,7 +312,8 @@ def smoothed_panels(
         lines = [Line(f"at most ({certificate.evidence})", distances, list(map(quantity.high, rhos)), PROVEN)]
         if name != "ideal_vote":
             lows = list(map(quantity.low, rhos))
-            lines.append(Line("at least (attained)", distances, lows, ATTAINED, "dash", filled=True))
+            words = f"at least ({certificate.lower_evidence})"
+            lines.append(Line(words, distances, lows, ATTAINED, "dash", filled=True))
         if name == "vote" and ideal is not None:
             words = f"at most, ideal vote ({certificate.evidence})"
             lines.append(Line(words, distances, list(map(ideal.high, rhos)), POPULATION, "dash"))

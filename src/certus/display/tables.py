@@ -144,10 +144,10 @@ def error_name(labels: str) -> str:
     return "error rate" if labels == "given" else "share of changed predictions"
 
 
-def _evidence_words(certificate: Certificate) -> str:
+def _evidence_words(certificate: Certificate | SmoothedCertificate) -> str:
     """The evidence of the upper sides."""
-    evidence = certificate.statement.evidence
-    return "stated in the file, not re-checked" if evidence is Evidence.STATED else str(evidence)
+    bound = certificate if isinstance(certificate, SmoothedCertificate) else certificate.statement
+    return "stated in the file, not re-checked" if bound.evidence is Evidence.STATED else str(bound.evidence)
 
 
 def _bracket_words(certificate: Certificate) -> str:
@@ -203,9 +203,11 @@ def smoothed_parts(certificate: SmoothedCertificate) -> list[Part]:
             cells = _sides(low, quantity.high(rho), quantity.ceiling)
             table.add_row(f"{rho:g}", f"{rho**0.5:.3g}", *(cells[1:] if ideal else cells))
         parts.append(table)
+    stated = certificate.lower_evidence is Evidence.STATED
+    words = "stated in the file, not measured again" if stated else "measured with fresh noise"
     parts.append(
-        f"{_about_words(certificate)} At least: attained by moves that were found, measured with fresh "
-        f"noise; at most: {certificate.evidence}. {certificate.statement}"
+        f"{_about_words(certificate)} At least: attained by moves that were found, {words}; "
+        f"at most: {_evidence_words(certificate)}. {certificate.statement}"
     )
     votes = ""
     if "vote" in {quantity.name for quantity in certificate.quantities}:

@@ -12,7 +12,7 @@ of a failure, the most that moving x gains after paying γ‖x' − x‖² is
 3. ``upper_means`` bounds E c_K from above by betting.
 4. ``SmoothedStatement.prove`` does all of it for the quantities of a certificate.
 
-All but the claims is fixed before the samples are seen. ``PREMISES`` are part of what is stated.
+All but the claims is fixed before the samples are seen. ``PREMISES`` are part of the statement.
 """
 
 from __future__ import annotations
@@ -32,18 +32,19 @@ from certus.kernel.binomial import Floats
 from certus.kernel.concentration import betting, random_order
 from certus.kernel.evidence import Result, mark
 from certus.kernel.passes import Refused
-from certus.kernel.rounding import FEW, MANY, SOME, down, up
+from certus.kernel.rounding import FEW, MANY, SOME, down, slack, up
 
 PREMISES = (
-    "the counts and losses are those of this model, in exact Gaussian noise that is drawn afresh for each "
-    "sample and copy",
-    "the samples are independent draws, and nothing was tuned on them",
+    "the table has the counts or losses of this model in exact Gaussian noise, drawn afresh for each copy",
+    "the samples are independent draws, and model, seed and coefficients were chosen without them",
 )
 UPPER_SHARE = 0.8  # of δ, for the upper sides
 
-LARGEST_COEFFICIENT = 1e3  # up to which ``MANY`` covers the rounding of means of coefficients
+LARGEST_COEFFICIENT = 1e3  # up to which ``MANY`` covers the rounding of a raised coefficient
+_SIGMAS = 2.0**-100, 2.0**100  # whose squares neither overflow nor lose digits
 _STEEPEST = 0.2419707245191434  # φ(1) = max |t φ(t)|, rounded up
 _TOGETHER = 2**21  # entries of one table
+_TYPES = torch.int16, torch.int64, torch.float32, torch.float64
 
 
 @dataclass(frozen=True)
@@ -101,12 +102,13 @@ def worst_failure(rule: VotingRule, penalty: float, scores: Floats, stations: Fl
         raise Refused(f"a penalty of {penalty}")
     if rule.votes is None:
         return np.where(scores >= 0, 1.0, np.maximum(0.0, 1 - penalty * scores**2) + MANY)
-    chances, best = rule.failure_probability(stations), np.empty(len(scores))
+    spacing, best = up(_widest(stations), SOME), np.empty(len(scores))
+    chances = rule.failure_probability(stations)
     step = max(1, _TOGETHER // len(stations))
     for start in range(0, len(scores), step):
         some = scores[start : start + step, None]
         best[start : start + step] = (chances - penalty * (stations - some) ** 2).max(1)
-    best += (rule.bend / 8 + penalty / 4) * up(_widest(stations), SOME) ** 2
+    best += (rule.bend / 8 + penalty / 4) * spacing**2
     beyond = 1 - penalty * np.maximum(stations[-1] - scores, 0.0) ** 2
     return np.asarray(np.maximum(np.maximum(best, chances[0]), beyond) + MANY)
 
@@ -177,7 +179,10 @@ def dominated(
 
 def smoothed_values(designs: Sequence[GammaDesign], errors: Tensor) -> Tensor:
     """c_K of (n,) counts K, or Σ_k c_k P(PB(f₁ … f_m) = k) of (n, m) losses f ∈ [0, 1], which has the same
-    expectation and less variance: PB counts successes of trials with these chances. Returns (designs, n)."""
+    expectation and less variance: PB counts successes of trials with these chances. Returns (designs, n).
+
+    Rounding changes P(PB = k), summed over k, by at most 3u a trial, and the sum of products by (m + 1)u: a
+    value is right to half of ``slack(4m)`` times the largest |c_k|."""
     rows = torch.from_numpy(np.stack([design.coefficients for design in designs]))
     if not bool(((errors >= 0) & (errors <= (rows.shape[1] - 1 if errors.dim() == 1 else 1))).all()):
         raise Refused("counts must lie between 0 and m, and losses between 0 and 1")
@@ -200,13 +205,16 @@ def poisson_binomial(losses: Tensor) -> Tensor:
 
 def stake(
     designs: Sequence[GammaDesign], values: Tensor, failure: float, index: int
-) -> tuple[Tensor, float, float, float]:
-    """(n,) numbers c^γ − βc⁰ − low, their ceiling, the design's part of δ, and low, from the range over k."""
-    design = designs[index]
-    left = design.coefficients - design.slope * designs[0].coefficients
-    low, high = float(left.min()) - MANY, float(left.max()) + MANY
+) -> tuple[Tensor, float, float, float, float]:
+    """(n,) numbers c^γ − βc⁰ − low, their ceiling, the design's part of δ, low, from the range over k, and
+    their rounding."""
+    design, first = designs[index], designs[0].coefficients
+    left = design.coefficients - design.slope * first
+    sizes = float(np.abs(design.coefficients).max() + design.slope * np.abs(first).max())
+    error = slack(4 * len(left)) * sizes
+    low, high = float(left.min()) - error, float(left.max()) + error
     numbers = (values[index] - design.slope * values[0] - low).clamp(0, high - low)
-    return numbers, high - low, down(design.share * failure, SOME), low
+    return numbers, high - low, down(design.share * failure, SOME), low, error
 
 
 def upper_means(
@@ -218,14 +226,15 @@ def upper_means(
 
     The (designs, n) values are those of ``smoothed_values``, samples in an order that was fixed beforehand;
     claimed are means of each ``stake``."""
-    signs = all(design.slope >= 0 and design.share > 0 for design in designs) and designs[0].slope == 0
-    if not signs or not sum(design.share for design in designs) <= up(1.0, SOME):
+    slopes, shares = [design.slope for design in designs], [design.share for design in designs]
+    valid = all(0 <= slope < math.inf for slope in slopes) and all(share > 0 for share in shares)
+    if not valid or slopes[0] != 0 or not sum(shares) <= up(1.0, SOME):
         raise Refused("shares must be positive and add up to 1, slopes be at least 0, and the first one 0")
     means: list[float] = []
     for index, (design, claim) in enumerate(zip(designs, claims, strict=True)):
-        numbers, ceiling, level, low = stake(designs, values, failure, index)
+        numbers, ceiling, level, low, error = stake(designs, values, failure, index)
         led = design.slope * means[0] if index else 0.0
-        means.append(up(max(0.0, low + betting(numbers, ceiling, level, claim) + led), SOME) + 2 * MANY)
+        means.append(up(max(0.0, low + betting(numbers, ceiling, level, claim) + led), SOME) + 2 * error)
     return {design.gamma: mean for design, mean in zip(designs, means, strict=True)}
 
 
@@ -237,10 +246,17 @@ class SmoothedTable:
     designs: Sequence[GammaDesign]
     claims: Sequence[float]  # of ``upper_means``
 
+    def fits(self, samples: int, draws: int) -> bool:
+        """Whether it has n rows of m draws, and for each design m + 1 coefficients and a claim."""
+        sizes = (samples, draws) if self.errors.is_floating_point() else (samples,)
+        lengths = {len(design.coefficients) for design in self.designs}
+        each = self.errors.dtype in _TYPES and len(self.claims) == len(self.designs)
+        return each and self.errors.shape == sizes and lengths == {1 + draws} and min(sizes) > 0
+
 
 @dataclass(frozen=True)
 class SmoothedStatement(Result):
-    """Quantities are at most γρ + means[γ] for all ρ at once, with confidence 1 − δ, under ``PREMISES``.
+    """Quantities are at most γρ + means[γ] for all ρ at once, with confidence 1 − δ, under ``premises``.
 
     Attributes:
         samples, draws: n and m; seed: of the order of the samples; label_price: λ, None if labels never move.
@@ -255,26 +271,27 @@ class SmoothedStatement(Result):
     label_price: float | None
     rules: Mapping[str, tuple[VotingRule, float]]
     means: Mapping[str, Mapping[float, float]]
+    premises: tuple[str, ...] = PREMISES
     assumptions: tuple[str, ...] = ()
 
     def prove(self, tables: Mapping[str, SmoothedTable]) -> SmoothedStatement:
         """The same with the means that tables prove, whatever is claimed; each has an equal share of δ."""
         price, failure = self.label_price, UPPER_SHARE * (1 - self.confidence) / max(1, len(self.rules))
-        fits = 0 < self.sigma < math.inf and 0 < self.confidence < 1 and (price is None or price >= 0)
-        if not fits or self.rules.keys() != tables.keys():
-            raise Refused("a sigma, a confidence, a price of at least 0, and a table for each quantity")
+        valid = _SIGMAS[0] <= self.sigma <= _SIGMAS[1] and 0 < self.confidence < 1 and 0 <= self.seed < 2**64
+        if not valid or not (price is None or price >= 0) or self.rules.keys() != tables.keys():
+            raise Refused("a sigma, a confidence, a seed, a price of at least 0, and a table for each name")
+        for name, table in tables.items():
+            if not table.fits(self.samples, self.draws):
+                raise Refused(f"a table of {name} for {self.draws} draws of each of {self.samples} samples")
         means, order = {}, random_order(self.samples, self.seed)
         for name, (rule, ceiling) in self.rules.items():
-            table, sizes = tables[name], (self.samples, self.draws)
-            lengths = {len(design.coefficients) for design in table.designs}
-            shape = sizes if table.errors.is_floating_point() else sizes[:1]
-            if table.errors.shape != shape or lengths != {1 + self.draws} or not 0 < ceiling < math.inf:
-                raise Refused(f"a table of {name} for {self.draws} draws of each of {self.samples} samples")
-            designs = [dominated(design, rule, self.sigma, price) for design in table.designs]
-            values = smoothed_values(designs, table.errors[order])
-            uppers = upper_means(designs, values, failure, table.claims)
+            designs = [dominated(design, rule, self.sigma, price) for design in tables[name].designs]
+            values = smoothed_values(designs, tables[name].errors[order])
+            uppers = upper_means(designs, values, failure, tables[name].claims)
             means[name] = {ceiling * gamma: up(ceiling * mean, FEW) for gamma, mean in uppers.items()}
-        return mark(replace(self, means=means, assumptions=()))
+            if not 0 < ceiling * max(uppers) < math.inf:
+                raise Refused(f"a ceiling of {ceiling}")
+        return mark(replace(self, means=means, premises=PREMISES, assumptions=()))
 
 
 @dataclass(frozen=True)
@@ -287,7 +304,7 @@ class ConcavityThreshold(Result):
     @staticmethod
     def of(sigma: float, modulus: float) -> ConcavityThreshold:
         """E f(x + σZ) has second derivatives of at most E (Z² − 1)₊/σ² = 2φ(1)/σ² in any direction."""
-        if not (0 < sigma < math.inf and 0 < modulus < math.inf):
+        if not (_SIGMAS[0] <= sigma <= _SIGMAS[1] and 0 < modulus < math.inf):
             raise Refused(f"sigma and s must be positive and finite; got {sigma} and {modulus}")
         return mark(ConcavityThreshold(up(2 * _STEEPEST / sigma**2 / modulus)))
 

@@ -62,6 +62,7 @@ class Statement:
     settings: CertifySettings  # what was asked
     noise: SmoothingSettings | None = None  # further settings of a certificate by randomised smoothing
     table: bytes | None = None  # the bytes of the table beside it, if there is one
+    smoothed: SmoothedCertificate | None = None  # the certificate itself, if it is one by smoothing
 
     @staticmethod
     def read(file: Path) -> Statement:
@@ -84,7 +85,8 @@ class Statement:
         words = {"evidence": content["evidence"]}  # of what was read: stated
         content = _content(certificate) | words if smoothed else without_checksum(content)
         table = None if smoothed else _bytes(file.parent / TABLE)
-        stated = Statement(content, Path(origin.run), settings, noise, table)
+        kept = certificate if isinstance(certificate, SmoothedCertificate) else None
+        stated = Statement(content, Path(origin.run), settings, noise, table, kept)
         return stated if _bytes(file) == before else Statement.read(file)
 
     def other_problem(self, trained: LoadedRun) -> list[str]:

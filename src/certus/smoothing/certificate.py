@@ -48,7 +48,7 @@ from certus.storage.write import add_checksum, verify_checksum, write_json
 SCHEMA = 3
 NAMES = ("error", "vote", "ideal_vote", "loss")
 _NOT_JSON = ("proof", "tables", "source")
-_MOST_POINTS = 2**22  # of a grid that a file asks for
+_MOST_POINTS = 2**18  # of a grid that a file asks for: twice those of the largest penalty
 
 
 def rules_of(votes: int, abstain: float | None) -> dict[str, VotingRule]:
@@ -160,18 +160,27 @@ class SmoothedCertificate(Renderable):
         names = [one.name for one in self.quantities]
         valid = len(names) > 0 and len(set(names)) == len(names) and set(names) <= set(NAMES)
         require(valid, "quantities", f"be some of {', '.join(NAMES)}, each once", names)
+        rules_of(self.votes, self.abstain)
         for one in self.quantities:
+            ceiling = self.clip if one.name == "loss" else 1
+            require(one.ceiling == ceiling, "ceiling", f"be {ceiling}", one.ceiling)
             for cost in (0.0, *(move.cost for move in one.moves), *self.rhos):
                 self._check(one, cost)
 
     def __repr__(self) -> str:
         rhos = ", ".join(f"{rho:g}" for rho in self.rhos)
-        return f"<SmoothedCertificate of {self.samples} samples at rho {rhos}: {self.evidence}>"
+        words = f"{self.evidence}, with the premises that {' and that '.join(PREMISES)}"
+        return f"<SmoothedCertificate of {self.samples} samples at rho {rhos}: {words}>"
 
     @property
     def evidence(self) -> Evidence:
         """That of the kernel's statement, if the certificate says the same."""
         return self.proof.evidence if self.proof is not None and self.proof == self.claim else Evidence.STATED
+
+    @property
+    def lower_evidence(self) -> Evidence:
+        """That of the lower sides, which only a model can attain: stated, if they were read from a file."""
+        return Evidence.ATTAINED if self.source is None else Evidence.STATED
 
     @property
     def claim(self) -> SmoothedStatement:
@@ -184,7 +193,8 @@ class SmoothedCertificate(Renderable):
         )
 
     def verify(self) -> SmoothedCertificate:
-        """Let the kernel prove the upper sides from the table; no prediction is asked again.
+        """Let the kernel prove the upper sides from the table; the model is not evaluated, and lower sides
+        that were read from a file stay stated.
 
         Returns: the proven certificate. Raises ``VerificationError`` if a number differs by more than 1e-9 of
         its size, or does not follow, and ``RunError`` if there is no table.
@@ -338,8 +348,6 @@ class _SmoothedFile(Struct):
 def _read(content: dict[str, Any]) -> SmoothedCertificate:
     quantities = []
     for entry in convert(content, _SmoothedFile).quantities:
-        ceiling = content["clip"] if entry.name == "loss" else 1
-        require(entry.ceiling == ceiling, "ceiling", f"be {ceiling}", entry.ceiling)
         means = {pair.gamma: pair.mean for pair in entry.means}
         moves = tuple(Move(move.cost, move.loss) for move in entry.moves)
         quantities.append(Quantity(entry.name, entry.ceiling, means, entry.start, moves))
@@ -378,16 +386,22 @@ def table_tensors(tables: Mapping[str, SmoothedTable]) -> dict[str, Tensor]:
 
 def _table(name: str, tensors: Mapping[str, Tensor]) -> SmoothedTable:
     """The table of one quantity; what it proves is the kernel's to say."""
-    errors, rows = tensors["losses" if name == "loss" else "errors"], tensors[f"{name}.designs"]
-    coefficients, edges = (tensors[f"{name}.{part}"].double().numpy() for part in ("coefficients", "edges"))
-    require(rows.dim() == 2 and rows.shape[1] == _COLUMNS, "designs", f"have {_COLUMNS} columns", rows.shape)
+    errors = tensors["losses" if name == "loss" else "errors"]
+    rows, coefficients, edges = (tensors[f"{name}.{part}"] for part in ("designs", "coefficients", "edges"))
+    for tensor, dimensions in ((rows, 2), (coefficients, 2), (edges, 1)):
+        valid = tensor.dtype == torch.float64 and tensor.dim() == dimensions and bool(tensor.isfinite().all())
+        rule = f"be finite numbers of float64 in {dimensions} dimensions"
+        require(valid, name, rule, f"{tensor.dtype} of shape {tuple(tensor.shape)}")
+    require(rows.shape[1] == _COLUMNS, "designs", f"have {_COLUMNS} columns", rows.shape[1])
+    require(len(coefficients) == len(rows), "coefficients", f"have {len(rows)} rows", len(coefficients))
     designs, start = [], 0
-    for row, values in zip(rows.double().tolist(), coefficients, strict=True):
+    for row, values in zip(rows.tolist(), coefficients.numpy(), strict=True):
         counts = (row[6], row[9], row[10])
         valid = all(count.is_integer() and 0 <= count <= _MOST_POINTS for count in counts)
         require(valid, "designs", f"have grids of at most {_MOST_POINTS} points", counts)
         scores, stations = (np.linspace(row[at], row[at + 1], int(row[at + 2])) for at in (4, 7))
-        grids = scores, stations, edges[start : start + int(row[10])]
+        grids = scores, stations, edges[start : start + int(row[10])].numpy()
         designs.append(GammaDesign(row[0], values, row[1], row[2], grids))
         start += int(row[10])
-    return SmoothedTable(errors, designs, [row[3] for row in rows.tolist()])
+    require(start == len(edges), "edges", f"be {start} in all", len(edges))
+    return SmoothedTable(errors, designs, rows[:, 3].tolist())

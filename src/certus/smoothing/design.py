@@ -11,7 +11,7 @@ largest shortfall are added:
 
     minimise Σ_j d_j P(K ≥ j)   subject to   Σ_j d_j P(Bin(m, h_i) ≥ j) ≥ F(h_i),   d ≥ 0.
 
-``lifted`` raises any proposal by its shortfall, and has the kernel check it on cells.
+``lifted`` raises any proposal by its shortfall on cells, on which the kernel then checks it.
 
 *Shares of δ.* Equal shares δ/|Γ| are wasteful, since the values c^γ_K of neighbouring γ are nearly the same
 numbers. So one γ leads, with most of δ, and every other γ bets on its difference from β times the leader
@@ -217,12 +217,12 @@ _CELLS, _ROUNDS = 300, 16  # at first, and how often they are halved
 
 
 def lifted(proposed: Floats, envelope: NeymanPearsonBound) -> tuple[Floats, Floats]:
-    """Coefficients for which the kernel proves p ≥ F on all of [0, 1], hardly above any (m + 1,) proposed,
-    and the edges of cells on which it does."""
+    """Coefficients with p ≥ F on all of [0, 1], hardly above any (m + 1,) proposed, and the edges of cells on
+    which the kernel finds no shortfall."""
     require(bool(np.isfinite(proposed).all()), "proposed", "be finite", proposed)
     rising = np.maximum.accumulate(np.clip(proposed, 0.0, smoothing.LARGEST_COEFFICIENT / 2))
     short, edges = _cells(rising, envelope)
-    return smoothing.dominate(rising + short, envelope, edges), edges
+    return rising + short, edges
 
 
 def _cells(rising: Floats, envelope: NeymanPearsonBound) -> tuple[float, Floats]:
@@ -302,22 +302,22 @@ def upper_means(
 
 
 def _claims(designs: Sequence[GammaDesign], values: Tensor, failure: float) -> list[float]:
+    """Means that betting proves, a little above the least: should the kernel raise the coefficients further,
+    it bets on the same numbers, rounded otherwise."""
     stakes = (smoothing.stake(designs, values, failure, index) for index in range(len(designs)))
-    return [betting(numbers, ceiling, level) for numbers, ceiling, level, _ in stakes]
+    return [betting(numbers, ceiling, level) + SOME * ceiling for numbers, ceiling, level, *_ in stakes]
 
 
 def prove_means(
     statement: SmoothedStatement, errors: Mapping[str, Tensor], designs: Mapping[str, Sequence[GammaDesign]]
 ) -> tuple[SmoothedStatement, dict[str, SmoothedTable]]:
-    """The statement with the means that the kernel proves of each quantity, by name, and what it proves them
-    from."""
+    """Return the statement with the means that the kernel proves of each quantity, by name, and the tables
+    that it proves them from."""
     tables, order = {}, random_order(statement.samples, statement.seed)
     failure = smoothing.UPPER_SHARE * (1 - statement.confidence) / len(designs)
     for name, proposed in designs.items():
-        rule, price = statement.rules[name][0], statement.label_price
-        raised = [smoothing.dominated(design, rule, statement.sigma, price) for design in proposed]
-        values = smoothing.smoothed_values(raised, errors[name][order])
-        tables[name] = SmoothedTable(errors[name], proposed, _claims(raised, values, failure))
+        values = smoothing.smoothed_values(proposed, errors[name][order])
+        tables[name] = SmoothedTable(errors[name], proposed, _claims(proposed, values, failure))
     return statement.prove(tables), tables
 
 

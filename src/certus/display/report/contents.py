@@ -32,6 +32,7 @@ from certus.display.text import PlainTable, make_table
 from certus.errors import UnsupportedError
 from certus.inner.concavity import ConcaveShare, concave_share
 from certus.kernel.evidence import Evidence
+from certus.kernel.smoothing import PREMISES
 from certus.losses import inferred_criterion, loss_and_slope, predicted
 from certus.models.own_code import is_own_file
 from certus.runs.directory import CERTIFICATE_FOLDER, OWN_LABELS_FOLDER
@@ -402,8 +403,9 @@ def _noise_words(certificate: SmoothedCertificate, data: SplitDataset) -> str:
     high = _written(certificate.bound(rho, name), at_most, share=share)
     return (
         f"With Gaussian noise of standard deviation {certificate.sigma:g} on its inputs, and data that move "
-        f"by a root mean square distance of {rho**0.5:.3g} ({data.units}), {what} {low} (attained) and "
-        f"{on}at most {high} ({certificate.evidence}, with confidence {certificate.confidence:g})."
+        f"by a root mean square distance of {rho**0.5:.3g} ({data.units}), {what} {low} "
+        f"({certificate.lower_evidence}) and {on}at most {high} ({certificate.evidence}, with confidence "
+        f"{certificate.confidence:g}). Premises: {'; '.join(PREMISES)}."
     )
 
 
