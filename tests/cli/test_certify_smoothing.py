@@ -83,6 +83,8 @@ def test_the_files_are_drawn_verified_and_sealed(folder: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "the kernel proves every upper side" in " ".join(done.stdout.split())
     assert "exact Gaussian noise" in " ".join(done.stderr.split())
+    done = certus("verify", "run/certificate/smoothing.json", "--run", "run", folder=folder)
+    refused(done, "`--run` must be left out without --redraw")
     verify = ("verify", "run/certificate/smoothing.json", "--redraw")
     done = certus(*verify, folder=folder)
     assert done.returncode == 0, done.stderr
@@ -119,6 +121,12 @@ def test_the_files_are_drawn_verified_and_sealed(folder: Path) -> None:
     not_verified(lambda content: content.update(samples=61, statement=claimed), "samples: 61, now 60")
     done = certus(*verify, "--json", folder=folder)
     assert json.loads(done.stdout) == {"verified": True, "differences": [], "remarks": []}
+    (place / "smoothing.safetensors").write_bytes(b"no table")
+    refused(
+        certus("verify", "run/certificate/smoothing.json", folder=folder), "smoothing.safetensors is corrupt"
+    )
+    (place / "smoothing.safetensors").unlink()
+    refused(certus("verify", "run/certificate/smoothing.json", folder=folder), "smoothing.safetensors")
 
 
 def test_a_certificate_of_another_run_is_not_replaced(folder: Path) -> None:

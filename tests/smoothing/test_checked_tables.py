@@ -43,9 +43,9 @@ def test_what_was_read_is_stated_until_the_kernel_has_checked_it(
     assert certificate.evidence is Evidence.PROVEN
     read = SmoothedCertificate.load(file)
     assert (read, read.evidence) == (certificate, Evidence.STATED)
-    assert "Premises: the counts and losses are those of this model, in exact Gaussian noise" in str(
-        read.statement
-    )
+    for words in (read.statement, repr(read), repr(read.claim)):
+        assert "the counts or losses of this model in exact Gaussian noise" in words
+        assert "the samples are independent draws" in words
     checked = read.verify()
     assert (checked, checked.evidence) == (certificate, Evidence.PROVEN)
     read.save(file.with_name("again.json"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -14,6 +16,7 @@ from certus.bounds import input_smoothness
 from certus.datasets import digits
 from certus.errors import ArgumentError, UnsupportedError
 from certus.inner.methods import ERM, Method
+from certus.kernel.smoothness import Smoothness
 from certus.models import build_model, certified_mlp, principal_components
 from certus.training import Callback, Fit, RandomAffine, RandomTranslation, TrainingState, fit
 from certus.training.certified import SAFETY, CertifiedSet, CertifiedTraining
@@ -219,3 +222,21 @@ def test_names_that_mean_nothing(spec: str) -> None:
         build_model("certified-mlp:8:relu", DATA)
     with pytest.raises(ArgumentError, match="`widths` must be whole numbers from 1"):
         build_model("certified-mlp:0", DATA)
+
+
+def test_the_kernel_proves_each_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The projection of this network proposes without the kernel, which bounds every epoch and the end."""
+    proven: list[float] = []
+    bounds = Smoothness._bounds
+
+    def watched(*arguments: Any, **options: Any) -> Any:
+        result = bounds(*arguments, **options)
+        proven.append(min(float(values[0]) for values in result.curvature.values()))
+        return result
+
+    monkeypatch.setattr(Smoothness, "_bounds", watched)
+    options: dict[str, Any] = {"epochs": 3, "method": WRM(1.5, domain=DATA.domain)}
+    done = fit(small(), DATA.train[:200], certified=CertifiedTraining(), **options)
+    assert done.proof is not None
+    assert [*(entry.curvature for entry in done.history), done.proof.curvature] == proven
+    assert done.proof.evidence == "proven"
