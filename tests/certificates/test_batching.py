@@ -199,7 +199,7 @@ def test_data_that_change_are_refused(kind: str) -> None:
                 return self.inputs[index] + (len(readings) if kind != "shorter" else 0), self.targets[index]
 
         data = Changing(INPUTS, LABELS)
-    with pytest.raises(ArgumentError, match=r"`data` must give the same samples in the same order"):
+    with pytest.raises(ArgumentError, match=r"`data` must return the same samples in the same order"):
         certify(network("tanh", 1), data, **ASK)
 
 

@@ -133,10 +133,10 @@ def test_split_weights_and_result_belong_together(folder: Path) -> None:
     weights = run.weights()
     save_tensors(folder / "run/model.safetensors", {name: 2 * value for name, value in weights.items()})
     assert load_tensors(folder / "run/model.safetensors")
-    with pytest.raises(RunError, match=r"model.safetensors is corrupt: its result is about other weights"):
+    with pytest.raises(RunError, match=r"model.safetensors is corrupt: its result belongs to other weights"):
         run.weights()
     save_tensors(folder / "run/model.safetensors", {n: v.to(torch.int32) for n, v in weights.items()})
-    with pytest.raises(RunError, match="its result is about other weights"):
+    with pytest.raises(RunError, match="its result belongs to other weights"):
         run.weights()
 
 
