@@ -254,9 +254,9 @@ def test_other_versions_are_remarked_upon(small: Small) -> None:
     stated = Statement.read(small.file)
     assert stated.differences(again) == []
     first, second = stated.remarks(again)
-    assert first.startswith("code digest ")
+    assert first.startswith("written with code digest ")
     assert first.endswith(f"; this is {'0' * 16}")
-    assert second.startswith("torch version ")
+    assert second.startswith("written with torch version ")
 
 
 def test_damage_is_found_when_a_certificate_is_read(small: Small, tmp_path: Path) -> None:
