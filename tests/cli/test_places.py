@@ -61,7 +61,7 @@ REFUSED = {
     "certify into a run": (["certify", "run", "--rho", "1", "-o", "other"], "other, which holds a run"),
     "certify into a user's": (
         ["certify", "run", "--rho", "1", "-o", "mine"],
-        "mine, whose certificate.png is not of a certificate",
+        "mine, whose certificate.png does not belong to a certificate",
     ),
     "train into a certificate": (
         ["train", "wine", "-o", "certificate"],
@@ -200,7 +200,7 @@ def test_a_folder_that_does_not_exist_and_back(tmp_path: Path) -> None:
     before = {path.name: path.read_bytes() for path in (tmp_path / "y").iterdir()}
     refused_again = certus(*NEW, "--seed", "7", "-o", "zz/../y", folder=tmp_path)
     assert refused_again.returncode == 2
-    assert "is taken" in refused_again.stderr
+    assert "exists already" in refused_again.stderr
     assert {path.name: path.read_bytes() for path in (tmp_path / "y").iterdir()} == before
     weights = ["--weights", "y/model.safetensors", "--data", "wine", "--model", "mlp:4"]
     done = certus("import", *weights, "-o", "zz/../x", folder=tmp_path)

@@ -46,8 +46,8 @@ DAMAGES: dict[str, Callable[[Path], None]] = {
     "edited": edit("run.json", lambda text: text.replace('"mlp:3:elu"', '"mlp:4:elu"')),
     "version": edit("run.json", lambda text: text.replace('"schema_version": 5', '"schema_version": 9')),
     "text": resealed("test.loss", "x"),
-    "truth": resealed("level.gamma", True),
-    "list": resealed("level.rho_hat", [1]),
+    "truth": resealed("robustness.gamma", True),
+    "list": resealed("robustness.rho_hat", [1]),
     "history": edit("metrics.jsonl", lambda text: "null\n" + text),
 }
 

@@ -151,11 +151,11 @@ def changed(content: dict[str, Any], path: str, value: object) -> dict[str, Any]
 
 
 @pytest.mark.parametrize("value", [None, True, "x", [], {}, -1, [0.5]], ids=str)
-@pytest.mark.parametrize("path", ["test", "test.loss", "level.gamma", "level.rho_hat", "level.units"])
+@pytest.mark.parametrize("path", ["test", "test.loss", "level.gamma", "level.rho_hat", "robustness.units"])
 def test_results_of_other_kinds_are_refused(folder: Path, path: str, value: object) -> None:
     file = folder / "run/result.json"
     content = json.loads(file.read_text())
-    kept = (path == "level.units" and value == "x") or (path == "test.loss" and value == -1)
+    kept = (path == "robustness.units" and value == "x") or (path == "test.loss" and value == -1)
     file.write_text(json.dumps(changed(content, path, value)))
     if kept:
         assert RunDirectory(folder / "run").result is not None
