@@ -151,7 +151,9 @@ def changed(content: dict[str, Any], path: str, value: object) -> dict[str, Any]
 
 
 @pytest.mark.parametrize("value", [None, True, "x", [], {}, -1, [0.5]], ids=str)
-@pytest.mark.parametrize("path", ["test", "test.loss", "level.gamma", "level.rho_hat", "robustness.units"])
+@pytest.mark.parametrize(
+    "path", ["test", "test.loss", "robustness.gamma", "robustness.rho_hat", "robustness.units"]
+)
 def test_results_of_other_kinds_are_refused(folder: Path, path: str, value: object) -> None:
     file = folder / "run/result.json"
     content = json.loads(file.read_text())
@@ -160,7 +162,7 @@ def test_results_of_other_kinds_are_refused(folder: Path, path: str, value: obje
     if kept:
         assert RunDirectory(folder / "run").result is not None
         return
-    with pytest.raises(RunError, match=r"result.json is corrupt: `(test|level).*` is wrong"):
+    with pytest.raises(RunError, match=r"result.json is corrupt: `(test|robustness).*` is wrong"):
         _ = RunDirectory(folder / "run").result
     if value == "x":
         assert certus("runs", ".", folder=folder).returncode == 0
