@@ -73,7 +73,7 @@ def perform(work: Callable[[T], object], args: T) -> None:
     try:
         work(args)
     except KeyboardInterrupt:
-        kept, path = "nothing is kept; the same command starts again.", unfinished_path(args)
+        kept, path = "nothing was stored; run the same command to start again.", unfinished_path(args)
         if hasattr(args, "resume") and path.exists():
             kept = f"{path} keeps what was measured; the same command with --resume goes on."
         print(f"interrupted: {kept}", file=sys.stderr)

@@ -86,7 +86,7 @@ def run_studies(name: str, scale: str, output: Path, work: Path, *, as_json: boo
     for study in chosen:
         require_output(study, scale, output)
         require_inputs(study, scale)
-    message = f"{work} keeps the parts that are finished; the same command continues."
+    message = f"{work} keeps the parts that are finished; run the same command to continue."
     written = []
     with if_interrupted(lambda: message):
         for study in chosen:

@@ -34,7 +34,7 @@ def exit_with(command: Callable[[], object]) -> NoReturn:
     except OSError as error:
         _end(2, f"error: {error.filename or 'output'}: {error.strerror}")
     except KeyboardInterrupt:
-        _end(130, "interrupted: nothing is kept; the same command starts again.")
+        _end(130, "interrupted: nothing was stored; run the same command to start again.")
     except Exception as error:
         if "CERTUS_DEBUG" in os.environ:
             raise

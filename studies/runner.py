@@ -93,7 +93,7 @@ def read_measured(path: Path) -> dict[str, Any]:
     try:
         content = read_json(path)
         if not isinstance(content, dict):
-            raise CorruptFileError(f"{path} is corrupt: it is no file of certus.")
+            raise CorruptFileError(f"{path} is corrupt: it is not a file of certus.")
         verify_checksum(content, path)
         if not {"scale", "environment", "verdicts"} <= content.keys():
             raise CorruptFileError(f"{path} was written by an older version.")
@@ -125,7 +125,7 @@ def require_output(study: Study, scale: Scale, results: Path) -> None:
     for page_file in (results / PAGE, results / study.name / PAGE):
         if os.path.lexists(page_file) and not _is_ours(page_file):
             raise ArgumentError(
-                f"`--output` must be a folder of its own; {page_file} is not of certus; got {results}."
+                f"`--output` must be a separate folder; {page_file} is not of certus; got {results}."
             )
     _everything(results)
     path = results / study.name / MEASURED

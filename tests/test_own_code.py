@@ -150,7 +150,7 @@ def test_a_run_is_bound_to_all_of_its_code(folder: Path) -> None:
     options = ["--epochs", "1", "--method", "erm", "--model", "net.py:make", "-o", "run"]
     done = certus("train", "digits", *options, folder=folder)
     assert done.returncode == 0, done.stderr
-    assert "bound to net.py, helper.py by sha256, not to installed packages." in done.stderr
+    assert "records the sha256 of net.py, helper.py, and not of installed packages." in done.stderr
     about = json.loads((folder / "run/run.json").read_text())
     assert about["model_sha256"] == sha256(folder / "net.py")
     assert about["model_imports"] == {"helper.py": sha256(folder / "helper.py")}

@@ -21,7 +21,7 @@ def start() -> NoReturn:
 
 
 def _leave(number: int, frame: FrameType | None) -> NoReturn:
-    line = "certus: interrupted: nothing is kept; the same command starts again.\n"
+    line = "certus: interrupted: nothing was stored; run the same command to start again.\n"
     os.write(2, line.encode())
     os._exit(130)
 

@@ -75,7 +75,7 @@ def check_label_cost(targets: Tensor | None, label_cost: LabelCost) -> None:
     if targets is None or targets.dtype != torch.long or targets.dim() != 1:
         value = None if targets is None else f"{targets.dtype} of shape {tuple(targets.shape)}"
         raise ArgumentError(f"`targets` must be (batch,) int64 labels for a label cost; got {value}.")
-    rule = f"be labels from 0 to {label_cost.classes - 1}, as `label_cost` says"
+    rule = f"be labels from 0 to {label_cost.classes - 1}, the classes of `label_cost`"
     _require_all((targets >= 0) & (targets < label_cost.classes), "targets", rule, "others")
 
 

@@ -6,8 +6,8 @@ again for every pass, so that the data need not fit into memory and their own tr
 
 ``RowEncoding`` describes how the rows of a table are encoded as inputs. A number is one input, a date three
 (the day, and cosine and sine of its season), a category one 0/1 input for each value; a number or a date
-with gaps has two more, *known* and *missing*. Most points of the input space encode no row: half of a
-category, a season without its day. The lower bounds of a certificate rest on rows that can be written to a
+with missing values has two more, *known* and *missing*. Most points of the input space encode no row: half of
+a category, a season without its day. The lower bounds of a certificate rest on rows that can be written to a
 file and read again, so the searches behind them end with ``RowEncoding.settle``.
 
 Subsets and orders depend on the seed, the number of rows, and the labels where they are stratified; never on
@@ -44,7 +44,7 @@ class EncodedColumn:
     name: str
     kind: str  # "number", "date" or "category"
     inputs: tuple[int, ...]  # of a number one, of a date day, cosine and sine, of a category one per value
-    mark: tuple[int, ...] = ()  # "known" and "missing", of a number or date that has gaps
+    mark: tuple[int, ...] = ()  # "known" and "missing", of a number or date that has missing values
 
 
 def season(days: Tensor) -> tuple[Tensor, Tensor]:
@@ -71,7 +71,7 @@ class RowEncoding:
 
     @property
     def plain(self) -> bool:
-        """Whether every column is a number without gaps."""
+        """Whether every column is a number without missing values."""
         return all(column.kind == "number" and not column.mark for column in self.columns)
 
     @property
@@ -83,7 +83,7 @@ class RowEncoding:
 
         Args:
             everywhere: only numbers that are free in every row, whatever the other inputs: neither dates,
-                whose season follows the day, nor numbers with gaps.
+                whose season follows the day, nor numbers with missing values.
         """
         kinds = ("number",) if everywhere else ("number", "date")
         columns = [column for column in self.columns if column.kind in kinds]
@@ -96,11 +96,11 @@ class RowEncoding:
 
     @property
     def attackable(self) -> Tensor | None:
-        """Mask (features,) of the inputs that attacks move; None if all are numbers without gaps."""
+        """Mask (features,) of the inputs that attacks move; None for all, if the encoding is plain."""
         return None if self.plain else self.movable(everywhere=True)
 
     def settle(self, points: Tensor, base: Tensor) -> Tensor:
-        """Return encodings of rows near some points, with the categories and gaps of base rows.
+        """Return encodings of rows near some points, with the categories and missing values of base rows.
 
         A number is what a file gives back when it is written there; a date moves by whole days, and its
         season with it; a missing value stays missing.
@@ -130,7 +130,7 @@ class RowEncoding:
         return rows
 
     def with_numbers(self, points: Tensor, base: Tensor) -> Tensor:
-        """Return rows near some points that differ from ``base`` only in numbers without gaps."""
+        """Return rows near some points that differ from ``base`` only in numbers without missing values."""
         return self.settle(torch.where(self.movable(everywhere=True), points, base), base)
 
     def returned(self, points: Tensor, origin: Tensor) -> Tensor:
@@ -201,8 +201,8 @@ class Samples:
         parts = list(batches)
         require(len(parts) > 0, "data", "hold at least one batch", "none")
         weights = [part.weights for part in parts if part.weights is not None]
-        rule = "be those of all batches, or of none"
-        require(len(weights) in (0, len(parts)), "weights", rule, f"those of {len(weights)} of {len(parts)}")
+        rule = "be given for all batches, or for none"
+        require(len(weights) in (0, len(parts)), "weights", rule, f"{len(weights)} of {len(parts)} batches")
         return Samples(
             torch.cat([part.inputs for part in parts]),
             torch.cat([part.targets for part in parts]),
@@ -311,7 +311,7 @@ def common_encoding(encodings: Sequence[RowEncoding | None]) -> RowEncoding | No
         same = first is other
         if first is not None and other is not None and first.columns == other.columns:
             same = torch.equal(first.means, other.means) and torch.equal(first.scales, other.scales)
-        rule = "encode the rows of all batches in one way: read them as one table"
+        rule = "have the same encoding in all batches: read them as one table"
         require(same, "data", rule, "several encodings, or batches with and without one")
     return first
 
@@ -350,7 +350,7 @@ def as_tensor(values: Any, name: str) -> Tensor:
         content = [f"{kind} in column {str(label)!r}" for label, kind in columns]
         raise ArgumentError(
             f"`{name}` must be numbers; got {content[0] if content else f'an array of {array.dtype}'}. "
-            "certus.datasets.from_frame(frame, target=...) reads tables with words, dates and gaps."
+            "certus.datasets.from_frame(frame, target=...) reads tables with text, dates and missing values."
         )
     return torch.from_numpy(np.array(array))  # a copy: of its own, writable, and in one piece
 
@@ -476,5 +476,5 @@ def in_fitted_order(model: Any, rows: Any) -> Any:
     missing = ", ".join([repr(name) for name in names if name not in list(columns)][:5])
     if missing:
         rule = f"have every column that {type(model).__name__} was fitted with, unused ones too"
-        raise ArgumentError(f"`data` must {rule}; missing are {missing}.")
+        raise ArgumentError(f"`data` must {rule}; it lacks {missing}.")
     return rows[names]

@@ -117,7 +117,7 @@ def contradiction(
     rests = f" The bound rests on {', '.join(grounds)}." if grounds else ""
     assumed = f" It assumes {'; '.join(assumptions)}." if assumptions else " Nothing was assumed."
     return ContradictionError(
-        f"What was attained exceeds what was {evidence}: {what}.{rests}{assumed} One of them is wrong: "
+        f"An attained value exceeds its {evidence} bound: {what}.{rests}{assumed} One of them is wrong: "
         "neither is shown, written or read."
     )
 

@@ -315,13 +315,13 @@ def as_criterion(criterion: Any, targets: Tensor | None = None) -> Criterion:
     rule = "be a criterion, such as certus.CrossEntropy() or torch.nn.MSELoss()"
     require(usable, "criterion", rule, repr(criterion))
     reduction = getattr(criterion, "reduction", "none")
-    known = type(criterion) in (nn.CrossEntropyLoss, nn.MSELoss, nn.HuberLoss, nn.BCEWithLogitsLoss)
-    if reduction != "none" and not (known and reduction == "mean"):
+    supported = type(criterion) in (nn.CrossEntropyLoss, nn.MSELoss, nn.HuberLoss, nn.BCEWithLogitsLoss)
+    if reduction != "none" and not (supported and reduction == "mean"):
         raise LossError(
             f"`criterion` must return one number per sample; got reduction={reduction!r}. Use "
             f'reduction="none", and take the mean yourself.'
         )
-    match criterion if known else None:
+    match criterion if supported else None:
         case nn.CrossEntropyLoss():
             rule = "have a negative `ignore_index`; remove the ignored samples from the data"
             require(criterion.ignore_index < 0, "criterion", rule, criterion.ignore_index)

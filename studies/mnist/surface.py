@@ -68,7 +68,7 @@ def _measure_surface(workspace: Workspace, settings: Mapping[str, Any]) -> dict[
             }
         )
     assert trained.run.result is not None
-    level, clean = trained.run.result["level"], 1 - trained.run.result["test"]["accuracy"]
+    level, clean = trained.run.result["robustness"], 1 - trained.run.result["test"]["accuracy"]
     phi = None if level is None else level["phi"]
     network = {"method": trained.settings.method, "gamma": trained.gamma, "rho_hat": trained.rho_hat}
     return network | {"phi": phi, "clean_error": clean, "samples": len(data), "rows": rows}

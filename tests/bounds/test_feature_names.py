@@ -118,7 +118,7 @@ def test_a_column_transformer_without_an_unused_column() -> None:
     """Scikit-learn takes such a frame; a reading of all columns has no place to take the missing one from."""
     model = MODELS["columns"](Path())
     assert len(model.predict(FRAME.drop(columns="height"))) == len(FRAME)
-    with pytest.raises(ArgumentError, match="missing are 'height'"):
+    with pytest.raises(ArgumentError, match="it lacks 'height'"):
         certus.certify(model, (FRAME.drop(columns="height"), LABELS), rho=0.0)
 
 

@@ -199,7 +199,7 @@ def test_data_that_change_are_refused(kind: str) -> None:
                 return self.inputs[index] + (len(readings) if kind != "shorter" else 0), self.targets[index]
 
         data = Changing(INPUTS, LABELS)
-    with pytest.raises(ArgumentError, match=r"`data` must give the same samples in the same order"):
+    with pytest.raises(ArgumentError, match=r"`data` must return the same samples in the same order"):
         certify(network("tanh", 1), data, **ASK)
 
 
@@ -256,7 +256,7 @@ def test_weights_of_batches_are_never_lost() -> None:
     batches: Any = list(_weighted())
     with pytest.raises(ArgumentError, match="`data` must be one `Samples` where samples have weights"):
         certify(model, batches, **ASK)
-    with pytest.raises(ArgumentError, match="those of 1 of 2"):
+    with pytest.raises(ArgumentError, match="got 1 of 2 batches"):
         certify(model, iter([next(_weighted()), (INPUTS, LABELS)]), **ASK)
     with pytest.raises(ArgumentError, match="`data` must have no weights"):
         certify_smoothed(model, batches, rho=0.1, sigma=0.5)

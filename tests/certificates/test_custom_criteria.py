@@ -154,7 +154,7 @@ def test_it_is_written_and_read(found: Certificate, tmp_path: Path) -> None:
     again = Certificate.load(tmp_path / "certificate.json")
     assert json.dumps(as_json(again)) == json.dumps(content)
     assert sample_table(found).splitlines()[0] == "sample,attained_error_distance"
-    with pytest.raises(ArgumentError, match="without a proof keeps no points"):
+    with pytest.raises(ArgumentError, match="without a proof stores no points"):
         found.worst_case_data(0.05)
 
 

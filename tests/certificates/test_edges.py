@@ -188,6 +188,6 @@ def test_labels_and_prices_must_fit_the_network() -> None:
 
 def test_a_method_for_the_population_needs_a_confidence() -> None:
     with pytest.raises(
-        ArgumentError, match="`inequality` must be left out without `confidence`: it is how the pop"
+        ArgumentError, match="`inequality` must be left out without `confidence`: it applies to pop"
     ):
         certify(nn.Linear(2, 3), (torch.zeros(4, 2), None), rho=0.1, inequality="hoeffding")

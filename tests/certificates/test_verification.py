@@ -236,7 +236,7 @@ def test_the_table_of_samples(small: Small) -> None:
     assert stated.differences(small.again)
     table.write_bytes(b"rho,gamma\r0.1,\r2")
     stated = Statement.read(small.file)
-    assert any("samples.csv: it is no table" in line for line in stated.differences(small.again))
+    assert any("samples.csv is not a CSV table" in line for line in stated.differences(small.again))
     table.unlink()
     table.symlink_to("/dev/zero")
     with pytest.raises(CorruptFileError, match=r"samples\.csv cannot be read: it is a device"):
@@ -244,7 +244,7 @@ def test_the_table_of_samples(small: Small) -> None:
     table.unlink()
     stated = Statement.read(small.file)
     assert stated.differences(small.again) == []
-    assert stated.remarks(small.again) == ["samples.csv is absent: its rows were not compared"]
+    assert stated.remarks(small.again) == ["samples.csv does not exist: its rows were not compared"]
     table.write_text(text)
 
 
@@ -254,9 +254,9 @@ def test_other_versions_are_remarked_upon(small: Small) -> None:
     stated = Statement.read(small.file)
     assert stated.differences(again) == []
     first, second = stated.remarks(again)
-    assert first.startswith("code digest ")
-    assert first.endswith(f" made it; this is {'0' * 16}")
-    assert second.startswith("torch version ")
+    assert first.startswith("written with code digest ")
+    assert first.endswith(f"; this is {'0' * 16}")
+    assert second.startswith("written with torch version ")
 
 
 def test_damage_is_found_when_a_certificate_is_read(small: Small, tmp_path: Path) -> None:
@@ -275,9 +275,7 @@ def test_damage_is_found_when_a_certificate_is_read(small: Small, tmp_path: Path
     with pytest.raises(RunError, match=r"broken.json is corrupt: it is not a JSON file"):
         Certificate.load(broken)
     broken.write_text(text.replace('"clean_loss": [', '"clean_loss": [0.0, 0.0], "clean_loss": [', 1))
-    with pytest.raises(
-        CorruptFileError, match=r'broken.json is corrupt: the key "clean_loss" is there twice'
-    ):
+    with pytest.raises(CorruptFileError, match=r'broken.json is corrupt: the key "clean_loss" occurs twice'):
         Certificate.load(broken)
     broken.write_text(json.dumps(without_checksum(small.content)))
     with pytest.raises(CorruptFileError, match=r"broken.json is corrupt: it has no sha256"):

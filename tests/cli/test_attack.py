@@ -108,7 +108,7 @@ def test_fair_budgets(runs: Path) -> None:
     """eqn:fgm-fair is √ρ̂ as the run has it; eq:inf-from-2 is measured."""
     result = json.loads((runs / "wrm/result.json").read_text())
     row = read(runs, "attack", "erm", "--norm", "2", "--epsilon", "from:wrm")["rows"][0]
-    assert row["epsilon"] == pytest.approx(math.sqrt(result["level"]["rho_hat"]))
+    assert row["epsilon"] == pytest.approx(math.sqrt(result["robustness"]["rho_hat"]))
     row = read(runs, "attack", "erm", "--epsilon", "from:wrm", "--samples", "20")["rows"][0]
     trained = open_run(RunDirectory.open(runs / "wrm"))
     expected = fair_epsilon(trained.wrm, trained.loss, trained.data.train, math.inf)
@@ -149,7 +149,7 @@ def test_training_by_attacks(method: str, runs: Path) -> None:
     assert printed["settings"]["epsilon"] == 0.1
     expected = None if method == "fgsm" else pytest.approx(2.5 * 0.1 / 3)
     assert printed["settings"]["step_size"] == expected
-    assert printed["result"]["level"] is None
+    assert printed["result"]["robustness"] is None
     assert 0 < printed["history"][0]["rho_running"] <= 64 * 0.1**2 * 1.001
 
 
@@ -161,7 +161,7 @@ def test_training_with_a_fair_budget(runs: Path) -> None:
     assert "that run's wrm moves its training data (estimated)" in " ".join(done.stderr.split())
     about = json.loads((runs / "fair/run.json").read_text())["settings"]
     result = json.loads((runs / "wrm/result.json").read_text())
-    assert about["epsilon"] == pytest.approx(math.sqrt(result["level"]["rho_hat"]))
+    assert about["epsilon"] == pytest.approx(math.sqrt(result["robustness"]["rho_hat"]))
     assert (about["norm"], about["step_size"]) == ("2", 0.3)
 
 
@@ -297,7 +297,7 @@ def test_damaged_runs(runs: Path) -> None:
     result, about = (run / "result.json").read_text(), (run / "run.json").read_text()
     (run / "result.json").unlink()
     refused(certus(*options, folder=runs), "hurt is incomplete; `certus resume hurt` continues it")
-    (run / "result.json").write_text(result.replace('"level": null', '"level": {"gamma": "x"}'))
+    (run / "result.json").write_text(result.replace('"robustness": null', '"robustness": {"gamma": "x"}'))
     refused(certus(*options, folder=runs), "result.json is corrupt: its content does not have the sha256")
     (run / "result.json").write_text(result)
     content = json.loads(about)

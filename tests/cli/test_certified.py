@@ -64,7 +64,7 @@ def test_a_margin_trains_another_loss_and_proves_it(tmp_path: Path) -> None:
     content = json.loads(done.stdout)
     run = RunDirectory.open(tmp_path / "run")
     assert run.record.criterion == {"type": "SmoothMargin", "margin": 2.0, "sharpness": 1.0}
-    assert content["result"]["proof"]["curvature"] <= 2 * 0.999 * content["result"]["level"]["gamma"] * (
+    assert content["result"]["proof"]["curvature"] <= 2 * 0.999 * content["result"]["robustness"]["gamma"] * (
         1 + 1e-12
     )
 
@@ -119,4 +119,4 @@ def test_regression_and_tables_are_refused_what_makes_no_sense(tmp_path: Path) -
             "train", "wine", "--gamma", "1", f"--{name}", "0.1" if name == "affine" else "1", folder=tmp_path
         )
         assert moved.returncode == 2
-        assert f"`--{name}` must be left out for wine, which has no images" in moved.stderr
+        assert f"`--{name}` must be left out for wine, whose inputs are not images" in moved.stderr

@@ -277,7 +277,7 @@ def test_a_shift_out_of_the_domain_is_no_case_of_the_certificate(folder: Path) -
             *("--label-cost", "1"),
             folder=folder,
         ),
-        "`SECOND` must lie where the inputs of the run may",
+        "`SECOND` must lie in the domain of the run",
     )
 
 

@@ -135,4 +135,4 @@ def test_a_certificate_of_another_run_is_not_replaced(folder: Path) -> None:
     )
     assert certus("certify", "run", *FEW, "-o", "apart", folder=folder).returncode == 0
     done = certus("certify", "o", *FEW, "-o", "apart", folder=folder)
-    refused(done, "must be a folder of its own, or hold a certificate of o")
+    refused(done, "must be a new folder, or one with a certificate of o")

@@ -87,7 +87,7 @@ def test_each_run_is_rebuilt_by_its_own_factory(runs: Path) -> None:
 def test_inputs_on_other_scales_are_not_compared(runs: Path) -> None:
     refused(
         certus("compare", "scaled", "raw", "--epsilon", "0", folder=runs),
-        "`RUNS` must have inputs scaled as those of scaled; got raw, which scales otherwise.",
+        "`RUNS` must have inputs scaled as those of scaled; got raw, which scales them differently.",
     )
 
 

@@ -16,12 +16,16 @@ from certus.cli.options import Command
 from tests.certificates.small_run import make_run
 from tests.runs.kills import AfterStep, BeforeCalling, Moment, run
 
-NOTHING = "nothing is kept; the same command starts again."
+NOTHING = "nothing was stored; run the same command to start again."
 TRAIN = ["train", "wine", "--model", "mlp:4:elu", "--method", "erm", "--epochs", "2", "-o", "new"]
 IMPORT = ["import", "--model", "mlp:6:tanh", "--weights", "net.safetensors", "--data", "npz:data.npz"]
 
 INTERRUPTED: dict[str, tuple[list[str], Moment, str]] = {
-    "train": (TRAIN, AfterStep(1), "new keeps 0 of 2 epochs; `certus resume new` continues."),
+    "train": (
+        TRAIN,
+        AfterStep(1),
+        "new has a checkpoint after 0 of 2 epochs; `certus resume new` continues.",
+    ),
     "train early": ([*TRAIN[:-1], "early"], BeforeCalling("certus.models.networks:build_from"), NOTHING),
     "import": (
         [*IMPORT, "--no-standardize", "-o", "imported"],
@@ -41,7 +45,7 @@ INTERRUPTED: dict[str, tuple[list[str], Moment, str]] = {
     "data get": (
         ["data", "get", "mnist"],
         BeforeCalling("certus.datasets.fetching:run"),
-        "the cache is as it was; the same command starts again.",
+        "the cache is unchanged; run the same command to start again.",
     ),
     "smoothness": (["smoothness", "run"], BeforeCalling("certus.bounds:input_smoothness"), NOTHING),
     "verify": (["verify", "run"], BeforeCalling("certus.cli.verify:require"), NOTHING),

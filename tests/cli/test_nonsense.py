@@ -96,10 +96,13 @@ def test_refused(made: Path, arguments: list[str], message: str) -> None:
 @pytest.mark.parametrize(
     ("kind", "message"),
     [
-        (torch.int32, "`--weights` must be of real floating-point numbers; got torch.int32 in 1."),
-        (torch.bool, "`--weights` must be of real floating-point numbers; got torch.bool in 1."),
-        (torch.complex64, "`--weights` must be of real floating-point numbers; got torch.complex64"),
-        (torch.float8_e4m3fn, "`--weights` must be of real floating-point numbers; got torch.float8_e4m3fn"),
+        (torch.int32, "`--weights` must be floating-point tensors of real numbers; got torch.int32 in 1."),
+        (torch.bool, "`--weights` must be floating-point tensors of real numbers; got torch.bool in 1."),
+        (torch.complex64, "`--weights` must be floating-point tensors of real numbers; got torch.complex64"),
+        (
+            torch.float8_e4m3fn,
+            "`--weights` must be floating-point tensors of real numbers; got torch.float8_e4m3fn",
+        ),
     ],
     ids=str,
 )

@@ -74,11 +74,11 @@ def test_a_class_that_cannot_be_read_is_refused(folder: Path) -> None:
     assert "This model cannot be certified without noise" in train(folder, "Normed")
     ask = ["--model", "nets.py:Normed", "--rho", "0.05", "--samples", "6"]
     done = certus("certify", "Normed", *ask, folder=folder)
-    refused(done, "There is no proof through layer_norm (layer_norm) in nets.py:16:")
+    refused(done, "No bound can be proven through layer_norm (layer_norm) in nets.py:16:")
     assert "--smoothing" in " ".join(done.stderr.split())
     assert not (folder / "Normed/certificate/certificate.json").exists()
     done = certus("smoothness", "Normed", "--model", "nets.py:Normed", folder=folder)
-    refused(done, "There is no proof through layer_norm")
+    refused(done, "No bound can be proven through layer_norm")
 
 
 def test_factories_take_the_shape_and_the_classes(folder: Path) -> None:

@@ -103,7 +103,7 @@ def test_a_sweep_of_wrm_draws_how_far_it_moves(run: Path, tmp_path: Path) -> Non
         ("--weight-decay x", "`--weight-decay` must be one number, or LAYER=VALUE for each layer; got 'x'"),
         ("--weight-decay 0=-1", "`--weight-decay` must be finite and not negative; got -1.0"),
         ("--maximizer steep", "`--maximizer` must be one of adaptive, paper; got 'steep'"),
-        ("--maximizer paper --tolerance 0.1", "`--tolerance` must be left out for the maximizer paper"),
+        ("--maximizer paper --tolerance 0.1", "`--tolerance` must be left out with --maximizer paper"),
         ("--steps 3", "`--steps` must be left out for wrm"),
     ],
 )

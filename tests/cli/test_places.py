@@ -51,7 +51,7 @@ def contents(place: Path) -> dict[str, bytes | None]:
 
 
 ATTACK = ["attack", "run", "--epsilon", "0.1"]
-OWN = "must be a folder of its own; got"
+OWN = "must be a separate folder; got"
 REFUSED = {
     "certify into a file": (
         ["certify", "run", "--rho", "1", "-o", "notes/notes.txt"],
@@ -61,17 +61,23 @@ REFUSED = {
     "certify into a run": (["certify", "run", "--rho", "1", "-o", "other"], "other, which holds a run"),
     "certify into a user's": (
         ["certify", "run", "--rho", "1", "-o", "mine"],
-        "mine, whose certificate.png is not of a certificate",
+        "mine, whose certificate.png does not belong to a certificate",
     ),
     "train into a certificate": (
         ["train", "wine", "-o", "certificate"],
-        "is taken: the folder is not empty",
+        "exists already: the folder is not empty",
     ),
-    "train into a user's": (["train", "wine", "-o", "notes"], "notes is taken: the folder is not empty"),
-    "train into a pipe": (["train", "wine", "-o", "pipe"], "pipe is taken: it is no folder; choose another"),
+    "train into a user's": (
+        ["train", "wine", "-o", "notes"],
+        "notes exists already: the folder is not empty",
+    ),
+    "train into a pipe": (
+        ["train", "wine", "-o", "pipe"],
+        "pipe exists already: it is not a folder; choose another",
+    ),
     "import into a run": (
         ["import", "--weights", "x", "--data", "wine", "--model", "toy", "-o", "run"],
-        "run is taken: it holds a complete run; choose another `--output`",
+        "run exists already: it holds a complete run; choose another `--output`",
     ),
     "settings": ([*ATTACK, "-o", "run/run.json"], "run/run.json, which belongs to a run"),
     "result": ([*ATTACK, "-o", "run/result.json"], "run/result.json, which belongs to a run"),
@@ -81,20 +87,23 @@ REFUSED = {
     "noisy picture": ([*ATTACK, "--plot", "noisy/smoothing.png"], "which belongs to a certificate"),
     "certify over a certificate": (
         ["certify", "run", "--rho", "1", "-o", "certificate"],
-        "or hold a certificate of run; got certificate, which has one of nothing that can be read",
+        "or one with a certificate of run; got certificate, which has a certificate of an unreadable file",
     ),
     "certify over another's": (
         ["certify", "run", "--rho", "1", "-o", "elsewhere"],
-        "which has one of nothing that can be read",
+        "which has a certificate of an unreadable file",
     ),
-    "certify over a loop": (["certify", "run", "--rho", "1", "-o", "looped"], "which has one of loop"),
+    "certify over a loop": (
+        ["certify", "run", "--rho", "1", "-o", "looped"],
+        "which has a certificate of loop",
+    ),
     "a loop of links": (["compare", "loop", "run", "--epsilon", "1"], "loop is not a run directory"),
     "results in a loop": ([*ATTACK, "-o", "loop", "--plot", "loop"], "Cannot write loop: Too many levels of"),
     "certify over noise": (
         ["certify", "run", "--rho", "1", "--smoothing", "1", "-o", "noisy"],
-        "or hold a certificate of run; got noisy, which has one of nothing that can be read",
+        "or one with a certificate of run; got noisy, which has a certificate of an unreadable file",
     ),
-    "plot": ([*ATTACK, "--plot", "certificate/certificate.png"], "`--plot` must be a file of its own"),
+    "plot": ([*ATTACK, "--plot", "certificate/certificate.png"], "`--plot` must be a separate file"),
     "device": (
         [*ATTACK, "-o", "/dev/null"],
         "Cannot write /dev/null: it is a device",
@@ -116,7 +125,7 @@ REFUSED = {
     ),
     "predict over its rows": (
         ["predict", "run", "csv:mine/../notes/notes.txt", "-o", "notes/notes.txt"],
-        "`--output` must be another file than DATA, whose rows would be lost; got notes/notes.txt",
+        "`--output` must be a file other than DATA, which it would replace; got notes/notes.txt",
     ),
     "predict in both ways": (
         ["predict", "run", "x.csv", "--json", "-o", "x.json"],
@@ -150,7 +159,7 @@ REFUSED = {
     ),
     "figures as the page": (
         ["report", "run", "-o", "x.html", "--figures", "./x.html"],
-        "`--figures` must be another place than --output",
+        "`--figures` must be a path other than --output",
     ),
     "smoothness": (
         ["smoothness", "run", "--plot", "x.xyz"],
@@ -191,7 +200,7 @@ def test_a_folder_that_does_not_exist_and_back(tmp_path: Path) -> None:
     before = {path.name: path.read_bytes() for path in (tmp_path / "y").iterdir()}
     refused_again = certus(*NEW, "--seed", "7", "-o", "zz/../y", folder=tmp_path)
     assert refused_again.returncode == 2
-    assert "is taken" in refused_again.stderr
+    assert "exists already" in refused_again.stderr
     assert {path.name: path.read_bytes() for path in (tmp_path / "y").iterdir()} == before
     weights = ["--weights", "y/model.safetensors", "--data", "wine", "--model", "mlp:4"]
     done = certus("import", *weights, "-o", "zz/../x", folder=tmp_path)

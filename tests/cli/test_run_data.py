@@ -71,21 +71,21 @@ def test_it_is_where_the_data_are_looked_for(line: str, moved: Path) -> None:
 
 def test_moved_data(moved: Path) -> None:
     lost = certus("predict", "run", "new.csv", folder=moved)
-    refused(lost, "nothing is there now; if it was moved, --run-data csv:PATH says where to.")
+    refused(lost, "which does not exist now; give its new location with --run-data csv:PATH.")
     assert "people.csv" in lost.stderr
     found = certus("predict", "run", "new.csv", "--no-radius", "--run-data", HERE, folder=moved)
     assert found.returncode == 0, found.stderr
     again = ("verify", "run/certificate/certificate.json", "--run-data", HERE)
     assert certus(*again, folder=moved).returncode == 0
     other = certus("export", "run", "--run-data", "csv:new.csv", folder=moved)
-    refused(other, "run was started with other data: csv:new.csv now has another sha256.")
+    refused(other, "run was started with other data: the sha256 of csv:new.csv differs now.")
     alone = certus("distance", "digits", "digits", "--run-data", HERE, folder=moved)
-    refused(alone, "without --run: it is about the data of a run")
+    refused(alone, "without --run: it locates the data of a run")
 
 
 def test_in_python(moved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(moved)
-    with pytest.raises(RunError, match=r"nothing is there now; if it was moved"):
+    with pytest.raises(RunError, match=r"which does not exist now"):
         library.load_run("run")
     trained = library.load_run("run", data=HERE)
     assert trained.data.name == "csv:people.csv"  # what it is called stays

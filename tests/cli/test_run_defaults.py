@@ -36,7 +36,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def rho_hat(place: Path, run: str) -> float:
-    return float(json.loads((place / run / "result.json").read_text())["level"]["rho_hat"])
+    return float(json.loads((place / run / "result.json").read_text())["robustness"]["rho_hat"])
 
 
 def test_certify_takes_the_rho_of_the_run(place: Path) -> None:

@@ -44,10 +44,10 @@ DAMAGES: dict[str, Callable[[Path], None]] = {
     "no-settings": edit("run.json", lambda text: "[]"),
     "half": edit("run.json", lambda text: text[: len(text) // 2]),
     "edited": edit("run.json", lambda text: text.replace('"mlp:3:elu"', '"mlp:4:elu"')),
-    "version": edit("run.json", lambda text: text.replace('"schema_version": 4', '"schema_version": 9')),
+    "version": edit("run.json", lambda text: text.replace('"schema_version": 5', '"schema_version": 9')),
     "text": resealed("test.loss", "x"),
-    "truth": resealed("level.gamma", True),
-    "list": resealed("level.rho_hat", [1]),
+    "truth": resealed("robustness.gamma", True),
+    "list": resealed("robustness.rho_hat", [1]),
     "history": edit("metrics.jsonl", lambda text: "null\n" + text),
 }
 
@@ -83,7 +83,7 @@ def test_a_narrow_terminal(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert head.split() == ["run", "test", "accuracy", "gamma", "rho_hat"]
     assert [row.split()[0] for row in rows] == ["other", "run"]
     shared = "data csv:a.csv, model mlp:3:elu, method wrm, epochs 2/2, state complete"
-    assert common == f"All of them: {shared}."
+    assert common == f"The same in all runs: {shared}."
     assert rho.startswith("rho_hat: ")
     shutil.rmtree(folder / "other")
     alone = certus("runs", ".", folder=folder).stdout.splitlines()

@@ -76,7 +76,7 @@ def test_what_cannot_be_is_refused_and_leaves_nothing(
     )
     refused(
         certus(*TRAIN, "--tensorboard", "runs", folder=tmp_path),
-        "`--tensorboard` must be another folder than that of the runs; got runs",
+        "`--tensorboard` must be a folder other than that of the runs; got runs",
     )
     monkeypatch.setitem(sys.modules, "tensorboard", None)
     refused(

@@ -66,11 +66,19 @@ def test_training(method: str, options: str, message: str, tmp_path: Path) -> No
         (
             "diabetes",
             "--margin 1",
-            "`--margin` must be left out for diabetes, a regression: it is",
+            "`--margin` must be left out for diabetes, a regression: it",
         ),
         ("diabetes", "--temperature 2", "`--temperature` must be left out for diabetes"),
-        ("wine", "--translate 1", "`--translate` must be left out for wine, which has no images; got 1."),
-        ("wine", "--affine 0.1", "`--affine` must be left out for wine, which has no images; got 0.1."),
+        (
+            "wine",
+            "--translate 1",
+            "`--translate` must be left out for wine, whose inputs are not images; got 1.",
+        ),
+        (
+            "wine",
+            "--affine 0.1",
+            "`--affine` must be left out for wine, whose inputs are not images; got 0.1.",
+        ),
     ],
 )
 def test_training_on_other_data(data: str, options: str, message: str, tmp_path: Path) -> None:
@@ -105,7 +113,7 @@ IMPORT = "import --weights w --data digits --model mlp:8:elu -o new"
 BUILT_IN = (
     "`--model` must be left out for a network that certus builds itself: images (mlp:8:elu); got a.py:b."
 )
-NEAREST = "must be left out with --nearest, which looks at any distance"
+NEAREST = "must be left out with --nearest, which searches all distances"
 USING = {
     "resume images --model a.py:b": BUILT_IN,
     f"{IMPORT} --target x": "`--target` must be left out for digits: it is for csv:FILE and parquet:FILE;",
@@ -127,7 +135,7 @@ USING = {
     "attack images --nearest --plot a.png": f"`--plot` {NEAREST}",
     "attack images --nearest --relative": f"`--relative` {NEAREST}.",
     "compare images other --attack fgsm --epsilon 1 --restarts 2": "`--restarts` must be left out for fgsm",
-    "compare images other --epsilon 1 --model a.py:b": "`--model` must be of one of the runs images, other",
+    "compare images other --epsilon 1 --model a.py:b": "`--model` must belong to one of the runs images",
     "certify images --rho 1 --inequality betting": "`--inequality` must be left out without --confidence: it",
     "certify images --rho 1 --seed 1": "`--seed` must be left out without --samples and --confidence",
     "certify images --rho 1 --model a.py:b": BUILT_IN,

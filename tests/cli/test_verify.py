@@ -39,7 +39,7 @@ def test_verified(folder: Path) -> None:
     (folder / "alone").mkdir()
     shutil.copy(folder / "kept/certificate.json", folder / "alone")
     done = certus("verify", "alone/certificate.json", "--json", folder=folder)
-    absent = "samples.csv is absent: its rows were not compared"
+    absent = "samples.csv does not exist: its rows were not compared"
     assert json.loads(done.stdout) == {"verified": True, "differences": [], "remarks": [absent]}
     assert (done.returncode, done.stderr) == (0, f"{absent}.\n")
 
@@ -64,7 +64,7 @@ FORGED: dict[str, tuple[Callable[[dict[str, Any]], None], str]] = {
     "number": (_other_start, "clean_loss[1]: "),
     "weights": (_other_weights, "the weights are not those that were certified"),
     "settings": (_no_such_rho, "it cannot be computed again: `rho` must be finite and not negative"),
-    "contradiction": (_attained_above_proven, "What was attained exceeds what was stated"),
+    "contradiction": (_attained_above_proven, "An attained value exceeds its stated bound"),
 }
 
 
@@ -90,9 +90,9 @@ def test_a_damaged_certificate_exits_1(folder: Path) -> None:
     (folder / "damaged.json").write_text(text.replace('"samples": 12', '"samples": 13'))
     failed(certus("verify", "damaged.json", folder=folder), "does not have the sha256 it was written with")
     (folder / "damaged.json").write_text(text.replace("{", '{"samples": 1,', 1))
-    failed(certus("verify", "damaged.json", folder=folder), 'the key "samples" is there twice')
+    failed(certus("verify", "damaged.json", folder=folder), 'the key "samples" occurs twice')
     (folder / "damaged.json").write_text(text.replace('"unit_cost": 1.0', '"unit_cost": Infinity'))
-    failed(certus("verify", "damaged.json", folder=folder), "Infinity is no finite number")
+    failed(certus("verify", "damaged.json", folder=folder), "Infinity is not a finite number")
     shutil.copytree(folder / "kept", folder / "row")
     table = folder / "row/samples.csv"
     table.write_text(table.read_text().replace(",concave,", ",local,", 1))

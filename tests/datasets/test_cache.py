@@ -92,9 +92,9 @@ def failing(problem: BaseException) -> Callable[[Path], Arrays]:
         (
             KeyError("images.csv"),
             ArgumentError,
-            r"`small` came in a package that cannot be read .*images\.csv",
+            r"`small` was downloaded as a package that cannot be read .*images\.csv",
         ),
-        (OSError("Input/output error"), ArgumentError, "`cache` must be a folder with room to write"),
+        (OSError("Input/output error"), ArgumentError, "`cache` must be a writable folder with free space"),
         (ArgumentError("`small` must be right"), ArgumentError, "^`small` must be right$"),
         (KeyboardInterrupt("Ctrl-C"), KeyboardInterrupt, "Ctrl-C"),
         (ZeroDivisionError("a bug of ours"), ZeroDivisionError, "a bug of ours"),
@@ -172,7 +172,9 @@ def test_stale_folders_are_removed(tmp_path: Path) -> None:
 
 def test_a_cache_that_is_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "cache").write_text("")
-    with pytest.raises(ArgumentError, match=r"`cache` must be a folder with room to write; got .*cache"):
+    with pytest.raises(
+        ArgumentError, match=r"`cache` must be a writable folder with free space; got .*cache"
+    ):
         fetch_package(package(lambda _: small()), tmp_path / "cache", quiet)
 
 
@@ -211,7 +213,7 @@ def test_a_shortened_file_is_refused(tmp_path_factory: pytest.TempPathFactory, s
     content = stored(folder).read_bytes()
     (folder / "small.safetensors").write_bytes(content[: int(share * len(content))])
     with pytest.raises(
-        ArgumentError, match=r"is damaged \(.*\); run `certus data get small` to fetch it again"
+        ArgumentError, match=r"is corrupt \(.*\); run `certus data get small` to fetch it again"
     ):
         read("small", KNOWN, folder)
 
@@ -255,7 +257,7 @@ def test_every_data_set_has_a_known_digest(tmp_path: Path, name: str) -> None:
 
 def test_a_cache_that_is_no_file(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "small.safetensors")
-    with pytest.raises(ArgumentError, match=r"is damaged .*a pipe"):
+    with pytest.raises(ArgumentError, match=r"is corrupt .*a pipe"):
         read("small", KNOWN, tmp_path)
 
 

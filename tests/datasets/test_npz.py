@@ -128,21 +128,21 @@ def test_labels_are_numbered_in_sorted_order(tmp_path: Path, targets: np.ndarray
         ),
         (
             {"x": noise(30, 2), "y": LABELS, "test_x": noise(3, 3), "test_y": LABELS[:3]},
-            "must have `inputs` and `test_inputs` of one kind and shape",
+            "must have `inputs` and `test_inputs` of the same dtype and shape",
         ),
         (
             {"x": noise(30, 2), "y": LABELS, "test_x": noise(3, 2), "test_y": noise(3)},
-            "must have `targets` and `test_targets` of one kind and shape",
+            "must have `targets` and `test_targets` of the same dtype and shape",
         ),
         (
             {"x": noise(30, 2), "y": LABELS, "test_x": np.zeros((3, 2), np.uint8), "test_y": LABELS[:3]},
-            "must have `inputs` and `test_inputs` of one kind and shape",
+            "must have `inputs` and `test_inputs` of the same dtype and shape",
         ),
         (
             {"x": noise(30, 2), "y": np.where(LABELS, 1.7e308, -1.7e308)},
-            "numbers that single precision can hold",
+            "numbers in the range of float32",
         ),
-        ({"x": noise(30, 2, 2) * 1e300, "y": LABELS}, "numbers that single precision can hold"),
+        ({"x": noise(30, 2, 2) * 1e300, "y": LABELS}, "numbers in the range of float32"),
     ],
 )
 def test_what_is_refused(tmp_path: Path, arrays: dict[str, Any], message: str) -> None:

@@ -183,7 +183,7 @@ def test_numbers_beyond_single_precision_are_refused(standardize: bool) -> None:
     order = torch.cat([rows["test"], rows["train"], rows["calibration"]])
     placed = np.zeros(20)
     placed[order] = values
-    with pytest.raises(ArgumentError, match="`t` must hold numbers that single precision can hold"):
+    with pytest.raises(ArgumentError, match="`t` must hold numbers in the range of float32"):
         table("t", [Column("x", placed)], Targets(np.arange(20.0)), rows, sha256="", standardize=standardize)
 
 

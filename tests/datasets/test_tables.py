@@ -16,7 +16,7 @@ from pyarrow import parquet
 from certus.datasets import SplitDataset, TableOptions, from_frame, load
 from certus.datasets.new_data import load_like
 from certus.datasets.raw_table import kind_of, money
-from certus.datasets.tables import GAP
+from certus.datasets.tables import MISSING_CATEGORY
 from certus.errors import ArgumentError
 
 COUNT = 40
@@ -77,7 +77,7 @@ def test_every_column_is_understood(tmp_path: Path) -> None:
         "country": "dropped",
     }
     words = {one.name: one.becomes for one in data.recipe.columns}
-    assert words["customer_id"] == words["name"] == "dropped: an identifier: every row has its own"
+    assert words["customer_id"] == words["name"] == "dropped: an identifier, different in every row"
     assert words["country"] == "dropped: constant"
     assert words["town"] == "4 one-hot columns"
     assert (data.recipe.columns[2].missing, data.recipe.columns[2].distinct) == (4, 36)
@@ -93,7 +93,7 @@ def test_gaps_get_the_training_median_and_a_column_of_their_own(tmp_path: Path) 
     for at in range(COUNT):
         assert float(found[at]) == pytest.approx(median if at % 10 == 3 else 20.0 + at, abs=1e-4)
     assert whole(data, "age?=missing").tolist() == [float(at % 10 == 3) for at in range(COUNT)]
-    assert whole(data, f"town={GAP}").tolist() == [float(at % 8 == 5) for at in range(COUNT)]
+    assert whole(data, f"town={MISSING_CATEGORY}").tolist() == [float(at % 8 == 5) for at in range(COUNT)]
     assert load(write(tmp_path / "a.csv", messy()), seed=4).sha256 == data.sha256  # medians are no content
 
 
@@ -183,7 +183,7 @@ def test_all_problems_are_in_one_message(tmp_path: Path) -> None:
             {"encoding": "klingon"},
             "`encoding` must be a text encoding that Python knows, such as latin-1; got 'klingon'",
         ),
-        ({"drop": "age,town,income,rate,since"}, "have a feature that is of use; got none"),
+        ({"drop": "age,town,income,rate,since"}, "have at least one usable feature; got none"),
     ],
 )
 def test_options_that_do_not_fit_are_named(tmp_path: Path, options: dict[str, Any], words: str) -> None:
@@ -194,7 +194,7 @@ def test_options_that_do_not_fit_are_named(tmp_path: Path, options: dict[str, An
 def test_a_separator_is_suggested(tmp_path: Path) -> None:
     with pytest.raises(
         ArgumentError,
-        match=r"got 2, and 39 more lines of another length \(its header holds ;: `separator` may",
+        match=r"got 2, and 39 more lines of another length \(its header contains ;, which may be the",
     ):
         load(write(tmp_path / "a.csv", messy(), separator=";"))
 
@@ -284,7 +284,11 @@ def test_a_category_that_is_called_as_gaps_are(tmp_path: Path) -> None:
         towns = [*replaced, *(("Bern", "Chur")[at % 2] for at in range(COUNT - len(replaced)))]
         return write(tmp_path / name, {"town": towns, "bought": [at % 3 == 0 for at in range(COUNT)]})
 
-    both, word, gap = table("both.csv", GAP, None), table("word.csv", GAP), table("gap.csv", None)
+    both, word, gap = (
+        table("both.csv", MISSING_CATEGORY, None),
+        table("word.csv", MISSING_CATEGORY),
+        table("gap.csv", None),
+    )
     for others in (word, gap):
         ours = load(others, target="bought")
         for later in (gap if others == word else word, both):

@@ -208,7 +208,7 @@ def test_a_certificate_of_other_weights_is_left_out(place: Path, tmp_path: Path)
     finally:
         (tmp_path / "run/certificate").rename(place / "run/certificate")
     assert done.returncode == 0, done.stderr
-    assert "it is about other weights" in done.stderr
+    assert "it belongs to other weights" in done.stderr
     assert "The worst case" not in (tmp_path / "page.html").read_text()
 
 

@@ -372,7 +372,7 @@ def test_data_that_are_refused(plain: RobustClassifier) -> None:
         plain.certify(FRAME[:2], ["rose", "setosa"], 0.1)
     with pytest.raises(ArgumentError, match=r"`y` must hold labels seen in training, setosa.*got zinnia"):
         plain.certify(FRAME[:2], ["zinnia", "setosa"], 0.1)  # behind all of them in the alphabet
-    with pytest.raises(ArgumentError, match="needs samples of 2 classes at least; got 1 class"):
+    with pytest.raises(ArgumentError, match="needs samples of at least 2 classes; got 1 class"):
         classifier().fit(X, np.zeros(150))
     refused = ((-np.ones(150), "must not be negative"), (np.zeros(150), "must not be zero for all"))
     for weights, words in refused:

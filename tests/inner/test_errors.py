@@ -64,12 +64,16 @@ TABLE: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
     "gamma and rho": (lambda: WRM(1.0, rho=1.0), ArgumentError, "either `gamma` or `rho`"),
     "neither": (lambda: WRM(), ArgumentError, "either `gamma` or `rho`"),
     "rho negative": (lambda: WRM(rho=-0.1), ArgumentError, "`rho` must be positive and finite; got -0.1."),
-    "idle floor": (lambda: WRM(1.0, gamma_min=0.1), ArgumentError, "`gamma_min` must be left out where γ is"),
+    "idle floor": (
+        lambda: WRM(1.0, gamma_min=0.1),
+        ArgumentError,
+        "`gamma_min` must be left out with a fixed",
+    ),
     "floor": (lambda: WRM(rho=0.1, gamma_min=0.0), ArgumentError, "`gamma_min` must be positive"),
     "rho unseen": (
         lambda: WRM(rho=0.1).eval().solve(LOSS, X, Y),
         ArgumentError,
-        "`gamma` is not known yet: solve a batch in train() mode",
+        "`gamma` is undefined: solve a batch in train() mode",
     ),
     "state": (
         lambda: WRM(1.0).load_state_dict({"gamma": 1.0}),
@@ -92,7 +96,11 @@ TABLE: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
         ArgumentError,
         "`gamma` must be positive and finite; got -3.0.",
     ),
-    "maximizer": (lambda: WRM(1.0, maximizer=KIND), ArgumentError, "`maximizer` must be one, such as"),
+    "maximizer": (
+        lambda: WRM(1.0, maximizer=KIND),
+        ArgumentError,
+        "`maximizer` must be a Maximizer, such as",
+    ),
     "label cost type": (lambda: WRM(1.0, label_cost=NAME), ArgumentError, "`label_cost` must be a LabelCost"),
     # inputs
     "nan": (
@@ -351,7 +359,7 @@ TABLE: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
     "label cost range": (
         lambda: WRM(1.0, label_cost=LabelCost(1.0, 2)).solve(LOSS, X, Y + 1),
         ArgumentError,
-        "`targets` must be labels from 0 to 1, as `label_cost` says; got others at sample 1.",
+        "`targets` must be labels from 0 to 1, the classes of `label_cost`; got others at sample 1.",
     ),
     # losses
     "not callable": (

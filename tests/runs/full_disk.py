@@ -37,7 +37,9 @@ def check_a_file_is_replaced_or_kept(disk: Path) -> None:
     write_atomically(disk / "x", b"old")
     leave(disk, 8)
     write_atomically(disk / "x", b"new" * 1000)
-    with pytest.raises(WriteError, match=f"Cannot write {disk / 'x'}: {FULL}. What it held before is kept."):
+    with pytest.raises(
+        WriteError, match=f"Cannot write {disk / 'x'}: {FULL}. Its previous content is unchanged."
+    ):
         write_atomically(disk / "x", bytes(20_000))
     assert (disk / "x").read_bytes() == b"new" * 1000
     assert {path.name for path in disk.iterdir()} == {"x", "ballast"}
@@ -50,8 +52,8 @@ def check_a_training_goes_on_when_there_is_room(disk: Path, other: Path) -> None
     done = certus(*TRAIN, folder=disk)
     assert done.returncode == 2, done
     wanted = (
-        f"certus: error: Cannot write run/checkpoint.safetensors: {FULL}. What it held before is kept. "
-        "run keeps 1 of 2 epochs; `certus resume run` continues."
+        f"certus: error: Cannot write run/checkpoint.safetensors: {FULL}. Its previous content is unchanged. "
+        "run has a checkpoint after 1 of 2 epochs; `certus resume run` continues."
     )
     assert done.stderr.splitlines()[-1] == wanted, done
     assert certus("resume", "run", folder=disk).returncode == 2
@@ -67,7 +69,7 @@ def check_a_fetch_leaves_the_cache_as_it_was(disk: Path) -> None:
     cache = disk / "cache"
     kept = fetch_package(package(lambda _: small()), cache, quiet).path.read_bytes()
     leave(disk, 0)
-    with pytest.raises(ArgumentError, match=f"`cache` must be a folder with room .* got {cache} .*{FULL}"):
+    with pytest.raises(ArgumentError, match=f"`cache` must be a writable folder .* got {cache} .*{FULL}"):
         fetch_package(package(lambda _: small(1)), cache, quiet)
     assert held(cache) == ["small.safetensors"]
     os.truncate(disk / "ballast", (disk / "ballast").stat().st_size - 40_000)
@@ -77,9 +79,7 @@ def check_a_fetch_leaves_the_cache_as_it_was(disk: Path) -> None:
             run("the client", ["sh", "-c", script], folder)
             return folder
 
-        with pytest.raises(
-            ArgumentError, match=f"`cache` must be a folder with room .* got {cache} .*{FULL}"
-        ):
+        with pytest.raises(ArgumentError, match=f"`cache` must be a writable folder .* got {cache} .*{FULL}"):
             fetch_package(package(lambda _: small(1), download), cache, quiet)
     assert held(cache) == ["small.safetensors"]
     assert (cache / "small.safetensors").read_bytes() == kept

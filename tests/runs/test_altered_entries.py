@@ -95,7 +95,7 @@ MAY_BE: dict[str, dict[str, tuple[Any, ...]]] = {
         "model_imports": (None, {}), "model_uncovered": (None, [], ["x"]), "model_sha256": (None,),
         "split_sha256": (None,), "temperature": (True, 1e300), "folder": ("x",),
     },
-    "result": {"level": (None,), "loss": (-1, 1e300, -1e300), "names": ("x",), "recall": (None,)},
+    "result": {"robustness": (None,), "loss": (-1, 1e300, -1e300), "names": ("x",), "recall": (None,)},
 }  # fmt: skip
 
 

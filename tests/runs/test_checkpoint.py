@@ -47,7 +47,10 @@ def half(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (lambda _, note: note.update(method=3), "has no len|not iterable|must be empty"),
         (lambda tensors, _: _weights(tensors)[0].fill_(torch.nan), "finite weights"),
         (lambda tensors, _: tensors.update({"optimizer.state.0.exp_avg": torch.zeros(2)}), "`exp_avg` must"),
-        (lambda _, note: _groups(note)[0].__setitem__(1, "x"), "`param_groups` must be the optimizer's"),
+        (
+            lambda _, note: _groups(note)[0].__setitem__(1, "x"),
+            "`param_groups` must have the entries of the optimizer",
+        ),
         (lambda _, note: note.clear(), "missing required field `epoch`"),
     ],
 )
@@ -69,7 +72,7 @@ def test_weights_that_overflow(half: Path) -> None:
     for tensor in _weights(tensors):
         tensor.copy_(tensor.sign() * 1e30)
     save_tensors(path, tensors, note)
-    with pytest.raises(RunError, match="The weights are of no use: their loss on wine is"):
+    with pytest.raises(RunError, match="The loss on wine is"):
         train_run(RunDirectory.open(half))
     path.write_bytes(kept)
 

@@ -133,10 +133,10 @@ def test_split_weights_and_result_belong_together(folder: Path) -> None:
     weights = run.weights()
     save_tensors(folder / "run/model.safetensors", {name: 2 * value for name, value in weights.items()})
     assert load_tensors(folder / "run/model.safetensors")
-    with pytest.raises(RunError, match=r"model.safetensors is corrupt: its result is about other weights"):
+    with pytest.raises(RunError, match=r"model.safetensors is corrupt: its result belongs to other weights"):
         run.weights()
     save_tensors(folder / "run/model.safetensors", {n: v.to(torch.int32) for n, v in weights.items()})
-    with pytest.raises(RunError, match="its result is about other weights"):
+    with pytest.raises(RunError, match="its result belongs to other weights"):
         run.weights()
 
 
@@ -151,16 +151,18 @@ def changed(content: dict[str, Any], path: str, value: object) -> dict[str, Any]
 
 
 @pytest.mark.parametrize("value", [None, True, "x", [], {}, -1, [0.5]], ids=str)
-@pytest.mark.parametrize("path", ["test", "test.loss", "level.gamma", "level.rho_hat", "level.units"])
+@pytest.mark.parametrize(
+    "path", ["test", "test.loss", "robustness.gamma", "robustness.rho_hat", "robustness.units"]
+)
 def test_results_of_other_kinds_are_refused(folder: Path, path: str, value: object) -> None:
     file = folder / "run/result.json"
     content = json.loads(file.read_text())
-    kept = (path == "level.units" and value == "x") or (path == "test.loss" and value == -1)
+    kept = (path == "robustness.units" and value == "x") or (path == "test.loss" and value == -1)
     file.write_text(json.dumps(changed(content, path, value)))
     if kept:
         assert RunDirectory(folder / "run").result is not None
         return
-    with pytest.raises(RunError, match=r"result.json is corrupt: `(test|level).*` is wrong"):
+    with pytest.raises(RunError, match=r"result.json is corrupt: `(test|robustness).*` is wrong"):
         _ = RunDirectory(folder / "run").result
     if value == "x":
         assert certus("runs", ".", folder=folder).returncode == 0

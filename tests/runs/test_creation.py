@@ -66,7 +66,7 @@ def test_the_first_to_finish_making_it_has_it(others: int, exists: bool, tmp_pat
         assert one.go_on() == 2
         *before, said = one.log.read_text().splitlines()
         assert len(before) == 1  # which certificates the model can have
-        taken = f"{place} is taken: it holds a complete run; choose another `--output`."
+        taken = f"{place} exists already: it holds a complete run; choose another `--output`."
         assert said == f"certus: error: {taken}"
     assert RunDirectory.open(place).record.settings["seed"] == (0 if exists else 7)
     assert names(place) == WHOLE
@@ -81,7 +81,7 @@ def test_an_empty_folder_that_was_filled_meanwhile(tmp_path: Path) -> None:
     assert run(train(place, 7), tmp_path / "log") == 0
     before = {path.name: path.read_bytes() for path in place.iterdir() if path.name[0] != "."}
     assert held.go_on() == 2
-    taken = f"certus: error: {place} is taken: it holds a complete run; choose another `--output`."
+    taken = f"certus: error: {place} exists already: it holds a complete run; choose another `--output`."
     assert held.log.read_text().splitlines()[-1] == taken
     assert {path.name: path.read_bytes() for path in place.iterdir() if path.name != ".lock"} == before
 
@@ -208,10 +208,10 @@ def test_what_was_trained_is_not_withdrawn(tmp_path: Path) -> None:
     several = [*train(place, 0), "--epochs", "3"]
     moment = BeforeCalling("certus.runs.directory:Recorder.on_step_end", time=3)  # in the second epoch
     assert run(several, log, moment, signal.SIGINT) == 130
-    said = f"{place} keeps 1 of 3 epochs; `certus resume {place}` continues."
+    said = f"{place} has a checkpoint after 1 of 3 epochs; `certus resume {place}` continues."
     assert log.read_text().splitlines()[-1] == f"certus: interrupted: {said}"
     assert run(several, log) == 2
-    assert f"{place} is taken: it holds a run; `certus resume {place}` continues it" in log.read_text()
+    assert f"{place} exists already: it holds a run; `certus resume {place}` continues it" in log.read_text()
     assert run(["resume", str(place)], log, AfterStep(1), signal.SIGINT) == 130
     assert log.read_text() == f"certus: interrupted: {said}\n"
     assert run(["resume", str(place)], log) == 0

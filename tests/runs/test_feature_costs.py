@@ -114,15 +114,15 @@ def test_what_is_refused(people: Path) -> None:
     for text, message in (
         ("town=0.3,street=2", "`--feature-cost` must be one of age, rate, town; got 'street'"),
         ("town", "`--feature-cost` must be COLUMN=COST, several separated by commas; got 'town'"),
-        ("town=0", "`--feature-cost` must be positive, inf to freeze; got 'town=0'"),
-        ("town=nan", "`--feature-cost` must be positive, inf to freeze; got 'town=nan'"),
+        ("town=0", "`--feature-cost` must be positive, or inf to keep the column fixed; got 'town=0'"),
+        ("town=nan", "`--feature-cost` must be positive, or inf to keep the column fixed; got 'town=nan'"),
         ("town=1,town=2", "`--feature-cost` must name each column once; got 'town=1,town=2'"),
         ("age=inf,rate=inf,town=inf", "`--feature-cost` must leave at least one feature free to move"),
     ):
         refused(certus(*line, "other", "--feature-cost", text, folder=people), message)
     refused(
         certus("train", "digits", "--gamma", "2", "--feature-cost", "age=2", folder=people),
-        "`--feature-cost` must be left out but for a table, whose features have names; got digits.",
+        "`--feature-cost` must be left out except for a table, whose features have names; got digits.",
     )
     refused(
         certus(*line, "other", "--cost", "linf", "--feature-cost", "age=2", folder=people),

@@ -123,13 +123,15 @@ def test_killed_at_every_exchange_of_a_file(place: Path) -> None:
 def test_interrupted(place: Path) -> None:
     log, moment = place / "log", BeforeCalling("certus.certificates.cache:ProposalCache.save", time=3)
     assert run(certify(0.01), log, moment, signal.SIGINT) == 130
-    kept = "results at 2 values of gamma are kept in run/certificate/unfinished; the same command continues."
-    assert log.read_text() == f"certus: interrupted: {kept}\n"
+    stored = "results at 2 values of gamma are stored in run/certificate/unfinished"
+    assert log.read_text() == f"certus: interrupted: {stored}; run the same command to continue.\n"
     assert run(certify(0.03), log) == 0, log.read_text()  # another question, which forgets its own levels
     assert run(certify(0.01), log, moment, signal.SIGINT) == 0  # of three levels one was left
     first = BeforeCalling("certus.certificates.cache:ProposalCache.save")
     assert run(certify(0.02), log, first, signal.SIGINT) == 130
-    assert log.read_text() == "certus: interrupted: nothing is kept; the same command starts again.\n"
+    assert (
+        log.read_text() == "certus: interrupted: nothing was stored; run the same command to start again.\n"
+    )
 
 
 def test_the_certificate_of_another_run_is_not_replaced(place: Path) -> None:
@@ -141,9 +143,9 @@ def test_the_certificate_of_another_run_is_not_replaced(place: Path) -> None:
     (place / "other").mkdir()
     make_run(place / "other", 2.0)
     other, before = certify(0.01, "-o", "../here"), (place / "here/certificate.json").read_bytes()
-    said = "a certificate of run; got ../here, which has one of moved."
+    said = "a certificate of run; got ../here, which has a certificate of moved."
     refused(certus(*other, folder=place / "other"), said)
     assert (place / "here/certificate.json").read_bytes() == before
     (place / "here/certificate.json").write_text("{")
-    said = "got ../here, which has one of nothing that can be read."
+    said = "got ../here, which has a certificate of an unreadable file."
     refused(certus(*other, folder=place / "other"), said)

@@ -44,8 +44,8 @@ def check(missing: str, why: str, folder: Path) -> None:
     done = python(missing + COMMANDS, train, f"{train} --no-lock", "runs", folder=folder)
     codes = [line for line in done.stdout.splitlines() if line.startswith("exit")]
     assert codes == ["exit 2", "exit 0", "exit 0"], done
-    words = f"run needs a lock, and there is none to be had: {why}. If no other process uses the folder,"
-    assert f"certus: error: {words} --no-lock continues without one.\n" in done.stderr
+    words = f"run cannot be locked: {why}. If no other process uses the folder,"
+    assert f"certus: error: {words} add --no-lock.\n" in done.stderr
     assert (folder / "run/result.json").exists()
     assert not (folder / "run/.lock").exists()
 
@@ -53,7 +53,7 @@ def check(missing: str, why: str, folder: Path) -> None:
 def test_a_system_without_fcntl(tmp_path: Path) -> None:
     imported = python(f"{NO_MODULE}; import certus; certus.fit, certus.runs, certus.mdp", folder=tmp_path)
     assert imported.returncode == 0, imported.stderr
-    check(NO_MODULE, "this system has none", tmp_path)
+    check(NO_MODULE, "this system has no file locks", tmp_path)
 
 
 def test_a_file_system_without_locks(tmp_path: Path) -> None:

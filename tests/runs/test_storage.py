@@ -94,7 +94,7 @@ def test_a_file_beyond_the_systems_limit_loses_nothing(tmp_path: Path) -> None:
     try:
         resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
         with pytest.raises(
-            RunError, match=r"Cannot write .*x: File too large\. What it held before is kept\."
+            RunError, match=r"Cannot write .*x: File too large\. Its previous content is unchanged\."
         ):
             write_atomically(path, bytes(5000))
     finally:
@@ -200,11 +200,11 @@ def test_json_files(tmp_path: Path) -> None:
 
 
 AMBIGUOUS = {
-    "twice": ('{"a": {"rho": 1, "rho": 2}}', 'the key "rho" is there twice'),
-    "escaped": ('{"rho": 1, "\\u0072ho": 1}', 'the key "rho" is there twice'),
-    "nan": ('{"a": NaN}', "NaN is no finite number"),
-    "infinity": ('{"a": [-Infinity]}', "-Infinity is no finite number"),
-    "overflow": ('{"a": 1e999}', "1e999 is no finite number"),
+    "twice": ('{"a": {"rho": 1, "rho": 2}}', 'the key "rho" occurs twice'),
+    "escaped": ('{"rho": 1, "\\u0072ho": 1}', 'the key "rho" occurs twice'),
+    "nan": ('{"a": NaN}', "NaN is not a finite number"),
+    "infinity": ('{"a": [-Infinity]}', "-Infinity is not a finite number"),
+    "overflow": ('{"a": 1e999}', "1e999 is not a finite number"),
 }
 
 

@@ -98,7 +98,7 @@ def test_a_damaged_result_is_named_with_its_remedy() -> None:
     assert "damaged" in line
     assert "has no sha256: remove results/hardness, and `python -m studies hardness`" in refuse("toy")
     path.write_text("null")
-    assert "measured.json is corrupt: it is no file of certus: remove re" in refuse("hardness")
+    assert "measured.json is corrupt: it is not a file of certus: remove re" in refuse("hardness")
 
 
 def test_the_toy_data() -> None:
@@ -164,5 +164,5 @@ def test_interrupted(tmp_path: Path) -> None:
     moment = BeforeCalling("studies.command:_with_bar")
     arguments = ["hardness", "-o", "results", "--work", "work"]
     assert run(arguments, tmp_path / "log", moment, signal.SIGINT, start) == 130
-    kept = "work keeps the parts that are finished; the same command continues."
+    kept = "work keeps the parts that are finished; run the same command to continue."
     assert (tmp_path / "log").read_text().splitlines()[-1] == f"studies: interrupted: {kept}"

@@ -42,7 +42,7 @@ def test_weights_are_those_of_the_package(tmp_path: Path, monkeypatch: pytest.Mo
     np.testing.assert_array_equal(arrays["conv1/kernel"], KERNEL)
     np.testing.assert_array_equal(arrays["conv1/bias"], BIAS)
     store("resnet50", arrays, {}, tmp_path)
-    with pytest.raises(ArgumentError, match=r"resnet50\.safetensors` is damaged .*python -m studies\.d"):
+    with pytest.raises(ArgumentError, match=r"resnet50\.safetensors` is corrupt .*python -m studies\.d"):
         resnet50_weights(cache=tmp_path)  # whole, but not the weights that were published
     monkeypatch.setitem(EXPECTED, "sha256", digest_arrays(arrays))
     np.testing.assert_array_equal(resnet50_weights(cache=tmp_path)["conv1/kernel"], KERNEL)

@@ -143,7 +143,7 @@ def test_a_page_of_ones_own_is_never_replaced(tmp_path: Path) -> None:
     (tmp_path / "results").mkdir()
     (tmp_path / "results/README.md").write_text("# Mine\n")
     with pytest.raises(
-        ArgumentError, match=r"`--output` must be a folder of its own; .*README\.md is not of certus"
+        ArgumentError, match=r"`--output` must be a separate folder; .*README\.md is not of certus"
     ):
         make(_squares(2, 3), tmp_path)
     assert (tmp_path / "results/README.md").read_text() == "# Mine\n"

@@ -84,7 +84,7 @@ def compare(folder: Path) -> None:
     for name in one:
         assert float((one[name] - two[name]).abs().max()) <= 1e-5
     results = [json.loads((run / "result.json").read_text()) for run in runs]
-    assert results[0]["level"]["rho_hat"] == pytest.approx(results[1]["level"]["rho_hat"], rel=1e-3)
+    assert results[0]["robustness"]["rho_hat"] == pytest.approx(results[1]["robustness"]["rho_hat"], rel=1e-3)
     histories = [without_time(run) for run in runs]
     for mine, theirs in zip(*histories, strict=True):
         for what in ("loss", "phi", "rho_running", "accuracy"):

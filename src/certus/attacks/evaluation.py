@@ -158,7 +158,7 @@ def evaluate(
                 bad = (~torch.isfinite(losses)).nonzero().flatten() + first
                 raise LossError(
                     f"The loss is not finite after the attack, at {format_samples(bad.tolist())}: "
-                    "the weights are useless, or the attack moves too far for the inputs' dtype."
+                    "check that the weights are finite, and reduce epsilon to the range of the inputs' dtype."
                 )
             errors = predicted(outputs) != targets.flatten() if labelled else torch.zeros_like(losses)
             move = moved.cpu().double() - inputs.cpu().double()
@@ -382,7 +382,7 @@ def sweep(
     progress: Callable[[int], None] | None = None,
 ) -> list[tuple[Trial, Evaluation]]:
     """Evaluate every trial; where several attacks share a strength, also the worst of them. Rows of a table
-    with categories, gaps or dates move in their other numbers alone."""
+    with categories, missing values or dates move in their other numbers alone."""
     require(len(data) >= 2, "data", "have at least 2 samples, for intervals", len(data))
     done: list[tuple[Trial, Evaluation]] = []
     where, price = domain or Unbounded(), cost or SquaredL2()

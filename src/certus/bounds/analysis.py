@@ -53,7 +53,9 @@ def kernel_cost(cost: Cost, shape: Shape) -> KernelCost:
     try:
         return cost.kernel(shape)
     except Refused as reason:
-        raise UnsupportedError(f"There is no proof for this cost: {reason}. Regularise its matrix.") from None
+        raise UnsupportedError(
+            f"No bound can be proven for this cost: {reason}. Regularise its matrix."
+        ) from None
 
 
 class Analysis:
@@ -78,10 +80,10 @@ class Analysis:
         cost: Cost = _L2,
     ) -> None:
         require(isinstance(model, nn.Module), "model", "be a torch.nn.Module", type(model))
-        given, model = model, unwrapped(model)
+        wrapper, model = model, unwrapped(model)
         loss, self.cost = read_criterion(criterion), cost
         self.shape = infer_shape(model) if input_shape is None else tuple(input_shape)
-        check_wrapper(given, model, random_points(_TRIED, self.shape))
+        check_wrapper(wrapper, model, random_points(_TRIED, self.shape))
         network = read_network(model, self.shape)
         self.normalized = network.normalized
         if self.normalized and (loss is None or loss.logistic):

@@ -86,7 +86,7 @@ class UnknownCallError(UnsupportedError):
     def __init__(self, call: UnsupportedLayer) -> None:
         where = f"({call.path or 'the model itself'})" + (f" in {call.line}" if call.line else "")
         super().__init__(
-            f"There is no proof through {call.kind} {where}: {call.reason}. Replace it by "
+            f"No bound can be proven through {call.kind} {where}: {call.reason}. Replace it by "
             f"{call.replacement}. certus.bounds.validate(model) lists all such calls; certify_smoothed "
             "certifies any model by randomised smoothing."
         )

@@ -168,7 +168,7 @@ def certify(
     True
     """
     rhos, epsilons = _checked_budgets(rho, epsilon, cost)
-    rule = "be left out without `confidence`: it is how the population is bounded"
+    rule = "be left out without `confidence`: it applies to population bounds only"
     require(inequality is None or confidence is not None, "inequality", rule, inequality)
     require(labels in ("given", "predicted"), "labels", "be 'given' or 'predicted'", repr(labels))
     clip = None if clip is None else require_number("clip", clip)
@@ -204,7 +204,7 @@ def certify(
     criterion, class_weights = provable_criterion(criterion, source, class_weights, labels)
     attacked = None
     if not isinstance(criterion, InferredCriterion) and not has_rule(criterion):
-        rule = f"be left out with {criterion_name(criterion)}, of whose curvature nothing is known"
+        rule = f"be left out with {criterion_name(criterion)}, whose curvature has no known bound"
         options = {"confidence": confidence, "smoothness": smoothness, "class_weights": class_weights}
         for name, option in {**options, "weights": weights}.items():
             require(option is None, name, rule, option)
@@ -254,7 +254,7 @@ def certify(
         ends = (1.0, 1.0) if by_class is None else (float(by_class.min()), float(by_class.max()))
         ceiling = clip
         if confidence is not None and clip is None:
-            rule = "be given for a regression with `confidence`: a squared error has no bound"
+            rule = "be given for a regression with `confidence`: a squared error is unbounded"
             require(problem.classes is not None, "clip", rule, None)
             ceiling = 2 * math.log(problem.classes or 1) * ends[1]
         grid_gammas = default_gammas(problem, rhos, clip, ends)
@@ -474,13 +474,15 @@ def attack_criterion(
         attacks.append(
             AttackAggregate(rho, min(mean_cost, rho), _mean_down(torch.where(better, values, start)))
         )
-    reason = f"Nothing is known of the curvature of {criterion_name(criterion)}: its loss has no upper bound."
+    reason = (
+        f"The curvature of {criterion_name(criterion)} has no known bound, so its loss has no upper bound."
+    )
     if labelled:
         reason += " The error rate does not depend on it."
     if not differentiable:
         reason += (
-            " It has no gradients either, so no attack was run: the lower bound is the loss on the unmoved "
-            "data."
+            " The model is not differentiable, so no attack was run: the lower bound is the loss on the "
+            "unmoved data."
         )
     width = outputs.flatten(1).shape[1]
     certificate = Certificate(

@@ -65,7 +65,7 @@ def repeat_words(repeats: int, samples: int) -> str:
         return ""
     return (
         f" Of the {samples:,} rows, {repeats:,} repeat an earlier row and its target exactly. If they are "
-        "copies, not draws of their own, the confidence does not hold."
+        "copies rather than independent draws, the confidence does not hold."
     )
 
 
@@ -128,13 +128,13 @@ def require_one_draw(data: object) -> None:
     loader = data.source if isinstance(data, SampleStream) else data
     got = None
     if isinstance(data, Samples) and data.weights is not None:
-        got = "a sample with weights, which is no independent draw"
+        got = "weighted samples, which are not independent draws"
     elif isinstance(loader, DataLoader):
         samplers = (loader.sampler, getattr(loader.batch_sampler, "sampler", None))
         if any(map(_repeats, samplers)):
-            got = "a loader whose sampler repeats or prefers samples"
+            got = "a loader whose sampler repeats samples or weights them"
         elif isinstance(loader.dataset, IterableDataset) and loader.num_workers > 1:
-            got = "an IterableDataset of which each of several workers may give all: set num_workers=0"
+            got = "an IterableDataset with several workers, which may repeat samples: set num_workers=0"
     require(got is None, "data", "be independent draws from a population for a `confidence`", got)
 
 
@@ -205,9 +205,9 @@ def _labelled(part: DataLike, predicted: bool) -> DataLike:
 
 def _changed() -> ArgumentError:
     return ArgumentError(
-        "`data` must give the same samples in the same order whenever it is read, which a certification does "
-        "several times; got others. Give it without shuffling by a generator of its own and without random "
-        "transforms that torch's seed does not repeat, or as tensors."
+        "`data` must return the same samples in the same order each time, since certification reads it "
+        "several times; got others. Pass tensors, or remove shuffling and random transforms that do not use "
+        "torch's global generator."
     )
 
 

@@ -394,7 +394,7 @@ class Certificate(Renderable):
 
     def _points_source(self) -> SampleMover:
         if self.no_proof is not None:
-            raise ArgumentError("A certificate without a proof keeps no points: attack the model instead.")
+            raise ArgumentError("A certificate without a proof stores no points; attack the model instead.")
         if self.source is None:
             raise ArgumentError(
                 "A certificate read from a file has no data; certify again for its worst case."

@@ -209,7 +209,9 @@ class Engine:
         """(n,) the least cost of an error that was found, and the errors, the samples where none was;
         ``rhos`` are those of the attacks in balls."""
         if self.problem.label_cost is not None:
-            raise UnsupportedError("Where labels have a cost, an error may be a label that was changed.")
+            raise UnsupportedError(
+                "Nearest errors are not defined with a label cost, which lets labels change."
+            )
 
         def candidates(here: LocalBounds) -> Iterator[tuple[Tensor | None, Tensor]]:
             problem = here.problem

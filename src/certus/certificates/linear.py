@@ -69,10 +69,10 @@ def certify_linear(
 ) -> Certificate | None:
     """Compute the exact worst case of a linear score; None for another model, criterion or cost.
 
-    Of a table with categories, gaps or dates (``Samples.encoding``) the worst case consists of points that
-    encode no row: then the lower bound is that of the rows as they are.
+    Of a table with categories, missing values or dates (``Samples.encoding``) the worst case consists of
+    points that encode no row: then the lower bound is that of the unmoved rows.
     """
-    given, model = model, unwrapped(model)
+    wrapper, model = model, unwrapped(model)
     split = data if isinstance(data, Samples) else None
     inputs, targets = (split.inputs, split.targets) if split is not None else data  # type: ignore[misc]
     targets = None if labels == "predicted" else targets
@@ -88,7 +88,7 @@ def certify_linear(
     inputs = inputs.detach().cpu().double()
     check_batch(inputs, targets)
     check_geometry(inputs, cost, _EVERYWHERE)
-    check_wrapper(given, model, inputs)
+    check_wrapper(wrapper, model, inputs)
     weights = None if split is None or split.weights is None else checked_weights(split.weights, len(inputs))
     if epsilons:
         labelled = not isinstance(criterion, SquaredError)
@@ -121,8 +121,10 @@ def _affine_graph(model: nn.Module, shape: tuple[int, ...], criterion: Criterion
     if graph is None or len(graph.nodes) != 2 or not isinstance(graph.nodes[1].primitive, Affine):
         return None
     kinds: dict[int, tuple[type, ...]] = {1: (Logistic, Hinge, SquaredError), 2: (CrossEntropy,)}
-    known = type(criterion) in kinds.get(math.prod(graph.out_shape), ())
-    return graph if known and (type(criterion) is not CrossEntropy or criterion == CrossEntropy()) else None
+    supported = type(criterion) in kinds.get(math.prod(graph.out_shape), ())
+    return (
+        graph if supported and (type(criterion) is not CrossEntropy or criterion == CrossEntropy()) else None
+    )
 
 
 def _problem(
@@ -133,15 +135,15 @@ def _problem(
         loss = None
         require(targets is not None, "data", "have targets for a regression", None)
         assert targets is not None
-        given = check_values(targets.detach().cpu().double(), torch.empty(len(inputs), 1))
+        checked = check_values(targets.detach().cpu().double(), torch.empty(len(inputs), 1))
     else:
         if isinstance(criterion, Hinge):
             loss = kernel_losses.Hinge(2 if criterion.squared else 1)
         outputs = graph.apply(inputs).flatten(1)
         ahead = outputs[:, -1] - (outputs[:, 0] if outputs.shape[1] == 2 else 0)
         labels = (ahead > 0).long() if targets is None else targets.detach().cpu()
-        given = check_targets(labels, len(inputs), 2)
-    problem = trusted.Problem.of(graph, loss, kernel_cost(cost, graph.shape), Domain(), (inputs, given))
+        checked = check_targets(labels, len(inputs), 2)
+    problem = trusted.Problem.of(graph, loss, kernel_cost(cost, graph.shape), Domain(), (inputs, checked))
     claim_norms(problem.graph)
     return problem
 
@@ -302,7 +304,7 @@ class _LinearScore:
         return self.transported(None)
 
     def nearest_errors(self, rhos: Sequence[float]) -> tuple[Tensor, Samples]:
-        raise UnsupportedError("The errors of a linear model are known by their costs; no points are kept.")
+        raise UnsupportedError("A certificate of a linear model stores the costs of errors, not the points.")
 
     def evaluate(self, data: Samples) -> tuple[float, float | None]:
         """Of other samples as they are: mean loss, rounded down, and share of errors beyond doubt."""

@@ -70,7 +70,7 @@ def checked_class_weights(weights: object, classes: int | None) -> Tensor:
     require(classes is not None, "class_weights", "be left out for regression", weights)
     numbers = require_numbers("class_weights", weights)
     rule = f"be {classes} numbers, one for each class"
-    require(len(numbers) == classes, "class_weights", rule, f"{len(numbers)} of them")
+    require(len(numbers) == classes, "class_weights", rule, f"{len(numbers)} numbers")
     return torch.tensor(numbers, dtype=torch.float64)
 
 

@@ -2,7 +2,8 @@
 
 The convex hull of encoded rows is enough for upper bounds. A lower bound needs rows that exist: written to a
 file, read by the table's own encoder, and predicted. The numbers of a row move by an ascent, from the row
-itself and from the row with its best single change of a category; seasons follow the day, and gaps stay.
+itself and from the row with its best single change of a category. Seasons follow the day; missing values
+stay.
 
 Nothing here is random, nor does anything depend on the other samples of a batch: the point found for a sample
 is a function of that sample, so that it may enter a statement about the population.
@@ -31,7 +32,7 @@ from certus.losses import AnyLoss, evaluate_loss
 
 
 def settle_rows(encoding: RowEncoding, points: Tensor, base: Tensor, domain: Domain) -> Tensor:
-    """(n, features) rows of the domain near some points, with the categories and gaps of ``base``."""
+    """(n, features) rows of the domain near points, with the categories and missing values of ``base``."""
     rows = encoding.settle(points, base)
     return torch.where(per_sample(domain.contains(rows), rows), rows, base)
 
@@ -166,8 +167,8 @@ def _pushes(problem: Problem, rho: float, steps: int) -> Iterator[Tensor]:
 
 
 def numeric_part(problem: Problem, base: Tensor | None = None) -> Problem | None:
-    """The problem, from other rows if some are given, with categories, gaps and seasons frozen; None if
-    nothing else may move."""
+    """The problem, from other rows if some are given, with categories, missing values and seasons frozen;
+    None if nothing else may move."""
     inputs = problem.inputs if base is None else base
     if problem.encoding is None or problem.encoding.plain:
         return replace(problem, inputs=inputs)

@@ -105,9 +105,9 @@ class Population:
 
         moves = {}
         for level in levels:
-            kept = level.transport_cost <= far
-            spent = torch.where(kept, level.transport_cost, 0.0)
-            moves[level.gamma] = Move(most(spent, far, each), least(torch.where(kept, level.loss, start)))
+            within = level.transport_cost <= far
+            spent = torch.where(within, level.transport_cost, 0.0)
+            moves[level.gamma] = Move(most(spent, far, each), least(torch.where(within, level.loss, start)))
         bounds = [level.bounds for level in levels]
         gammas = () if costs is None else error_gammas(rhos, len(start))
         upper = PopulationBounds.of(

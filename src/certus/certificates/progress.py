@@ -41,14 +41,14 @@ def total_work(
 class Work:
     """Tells what share of the work is done: never less than before, and 1 at the end."""
 
-    def __init__(self, total: float, told: Callable[[float], None] | None) -> None:
-        self.total, self.done, self.told = total, 0.0, told
+    def __init__(self, total: float, report: Callable[[float], None] | None) -> None:
+        self.total, self.done, self.report = total, 0.0, report
 
     def advance(self, units: float) -> None:
         """So many more are done."""
         self.done += units
-        if self.told is not None:
-            self.told(min(1.0, self.done / self.total))
+        if self.report is not None:
+            self.report(min(1.0, self.done / self.total))
 
     def finish(self) -> None:
         """What was planned and not needed is done, too."""

@@ -61,11 +61,11 @@ def tangent_points(problem: Problem) -> TangentPoints | None:
     right = torch.ones(len(problem), dtype=torch.bool).index_put_((sample[value >= 0],), torch.tensor(False))
     near = _nearest(len(problem), sample, value, slope, move)
     least = -value / slopes.double()[rival, problem.targets[sample]].clamp_min(TINY)
-    kept = right[sample] & torch.isfinite(near[sample]) & (least <= near[sample] * (1 + _SLACK))
-    sample, rival = sample[kept], rival[kept]
+    candidate = right[sample] & torch.isfinite(near[sample]) & (least <= near[sample] * (1 + _SLACK))
+    sample, rival = sample[candidate], rival[candidate]
     if len(sample) == 0:
         return None
-    move = _towards(slope[kept], near[sample])
+    move = _towards(slope[candidate], near[sample])
     for _ in range(_ROUNDS - 1):
         value, slope = _linearised(problem, sample, rival, move)
         # Where the boundary is curved too much it would jump; half and twice as far are far enough.

@@ -77,7 +77,9 @@ def estimated_distance(
     moved.
     """
     for name, data in (("first", first), ("second", second)):
-        require(data.weights is None, name, "have no weights: its halves would not be alike", "them")
+        require(
+            data.weights is None, name, "have no weights, for its random halves to be comparable", "weights"
+        )
     size = min(len(first), len(second)) // 2
     if size < 2:
         return None
@@ -185,7 +187,7 @@ def transport_distance(
     require(labelled or label_cost is None, "label_cost", "be left out for regression", label_cost)
     apart = _label_distance(first, second) if labelled else None
     if apart is not None and apart > SOME and label_cost is None:
-        reason = f"the label shares differ by {apart:.4f} in total variation, and labels stay unless priced"
+        reason = f"the label shares differ by {apart:.4f} in total variation, and there is no label cost"
         return Shift(math.inf, math.inf, True, 0.0, 0, apart, reason)
     first, second, cost = with_unknown(first, second, cost)
     options = {"exact_up_to": exact_up_to, "block": block, "seed": seed}
@@ -245,7 +247,7 @@ def _weighed(data: Samples, name: str) -> Samples:
     if data.weights is None:
         return data
     masses = checked_weights(data.weights, len(data)) / len(data)
-    rule = f"have weights that are 0, or at least {MANY:g} of their sum: smaller ones are lost in the solver"
+    rule = f"have weights that are 0, or at least {MANY:g} of their sum: the solver drops smaller ones"
     require(bool(((masses == 0) | (masses >= MANY)).all()), name, rule, "smaller ones")
     return data[masses > 0]
 

@@ -22,7 +22,7 @@ from certus.cli.distance import distance
 from certus.cli.export import export
 from certus.cli.import_weights import import_weights
 from certus.cli.options import Group
-from certus.cli.output import NOTHING_KEPT, Interruption, prepare_streams
+from certus.cli.output import NOTHING_STORED, Interruption, prepare_streams
 from certus.cli.predict import predict
 from certus.cli.report import report
 from certus.cli.resume import resume
@@ -71,12 +71,12 @@ def main() -> NoReturn:
     except OSError as error:
         _exit(2, f"error: {error.filename or 'output'}: {error.strerror}")
     except (Interruption, KeyboardInterrupt, click.Abort) as reason:
-        _exit(130, f"interrupted: {str(reason) or NOTHING_KEPT}")
+        _exit(130, f"interrupted: {str(reason) or NOTHING_STORED}")
     except MemoryError as error:
-        _exit(3, f"error: there is not enough memory ({error or 'no more could be had'})")
+        _exit(3, f"error: not enough memory ({error or 'an allocation failed'})")
     except Exception as error:
         if isinstance(error, RuntimeError) and "can't allocate memory" in str(error):  # torch's words
-            _exit(3, f"error: there is not enough memory ({str(error).partition('memory: ')[2]})")
+            _exit(3, f"error: not enough memory ({str(error).partition('memory: ')[2]})")
         from certus.models.own_code import own_place
 
         if "CERTUS_DEBUG" in os.environ:

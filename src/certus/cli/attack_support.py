@@ -46,7 +46,7 @@ def read_epsilon(text: str, norm: str, data: str, standardize: bool, models: Seq
     run = RunDirectory.open(Path(text.removeprefix("from:")))
     settings = read_settings(run)
     same = (settings.data, settings.standardize) == (data, standardize)
-    scaled = "" if settings.data != data else ", scaled otherwise"
+    scaled = "" if settings.data != data else ", scaled differently"
     rule = f"come from a run on the same data, {data}"
     require(same, "epsilon", rule, f"{text}, which is on {settings.data}{scaled}")
     rho_hat = recorded_rho_hat(run, NORMS[norm])
@@ -76,10 +76,10 @@ def check_options(options: AttackOptions, *, nearest: bool = False) -> None:
     if nearest:
         allowed = options.attacks in ((), ("wrm",))
         require(allowed, "attack", "be left out with --nearest, or be wrm", ", ".join(options.attacks))
-        rule = "with --nearest, which looks at any distance"
+        rule = "with --nearest, which searches all distances"
         refuse_unused(dict.fromkeys(("epsilon", "gamma", "plot", "relative", "step_size"), rule))
         if options.attacks:
-            rule = "with --nearest --attack wrm, which looks for the largest gamma"
+            rule = "with --nearest --attack wrm, which searches for the largest gamma"
             refuse_unused(dict.fromkeys(("norm", "steps", "restarts"), rule))
         as_rows = output is not None and output.suffix.lower() in (".tex", ".csv")
         require(not as_rows, "--output", "be a JSON file with --nearest, which has no rows", output)
@@ -142,14 +142,14 @@ def _default_budget(trained: LoadedRun, typed_norm: str | None) -> tuple[str, fl
     own_norm = settings.norm or next((text for text, p in NORMS.items() if ball.own and p == ball.p), "2")
     norm = typed_norm or own_norm
     if settings.epsilon is not None and norm == own_norm:
-        epsilon, origin = settings.epsilon, "as far as its training moved each sample"
+        epsilon, origin = settings.epsilon, "the epsilon of its training"
     elif rho is not None and ball.own and NORMS[norm] == ball.p:
         epsilon, origin = math.sqrt(rho[0]), f"the root of {rho[0]:.4g}, {rho[1]}"
     else:
-        rule = f"be given for {run.path}, which has none of its own in the norm {norm}"
+        rule = f"be given for {run.path}, whose training has no epsilon in the norm {norm}"
         require(trained.gamma is not None, "--epsilon", rule, "none")
         epsilon = evaluation.fair_epsilon(trained.wrm, trained.loss, trained.data.train, NORMS[norm])
-        origin = "the root mean square move of its training data by its wrm (estimated)"
+        origin = "the root mean square distance by which wrm moves its training data (estimated)"
     words = f"each sample moves by at most epsilon = {epsilon:.4g} in the norm {norm}, by default: {origin}."
     return norm, epsilon, f"No --epsilon given: {words}"
 
@@ -210,7 +210,9 @@ def attack_nearest(trained: LoadedRun, options: AttackOptions, *, as_json: bool)
     # Columns that attacks leave alone cost infinitely much.
     cost = trained.cost if free is None or not by_penalty else masked_to(trained.cost, free)
     if cost is None:
-        raise ArgumentError(f"`run` must have a number without gaps to move; got {trained.data.name}.")
+        raise ArgumentError(
+            f"`run` must have a numeric column without missing values; got {trained.data.name}."
+        )
     penalties, distances = [], []
     with counting_bar(messages, f"attacking {trained.run.path}", len(data)) as advance:
         for start in range(0, len(data), 256):
@@ -232,8 +234,8 @@ def attack_nearest(trained: LoadedRun, options: AttackOptions, *, as_json: bool)
     if by_penalty:
         content |= {"clipped": options.clip, "gammas": _finite(penalties)}  # None: wrong without a move
         columns = {"an error at gamma of at least": sorted(penalties, reverse=True)} | columns
-        caption = f"{trained.cost}, {where}. Attained: wrm made an error of these samples at this gamma; "
-        caption += "it may be possible at a larger one."
+        caption = f"{trained.cost}, {where}. Attained: wrm causes an error at this gamma; "
+        caption += "a larger gamma may cause one, too."
     else:
         content |= {"norm": norm, "clipped": options.clip, **settings}
         caption = f"norm {norm}, {where}. Attained: an error was found at these distances; the nearest error "
@@ -275,7 +277,7 @@ def _frozen_words(data: Samples) -> str:
     """Return a sentence about the columns of a table that attacks leave alone; empty if there are none."""
     if data.encoding is None or data.encoding.plain:
         return ""
-    return " Numbers without gaps move alone: categories, gaps and dates stay as they are."
+    return " Only numeric columns without missing values move; other columns are fixed."
 
 
 def _columns(rows: list[dict[str, Any]]) -> dict[str, list[str]]:
@@ -293,12 +295,14 @@ def _columns(rows: list[dict[str, Any]]) -> dict[str, list[str]]:
 
 def _differences(rows: list[dict[str, Any]]) -> dict[str, list[str]]:
     """Return the differences to the first run, a dash for the first run itself; empty for a single run."""
-    gaps = [row.get("minus_first") for row in rows]
-    of = next((gap["of"] for gap in gaps if gap is not None), None)
+    differences = [row.get("minus_first") for row in rows]
+    of = next((each["of"] for each in differences if each is not None), None)
     if of is None:
         return {}
-    values = ["–" if gap is None else f"{gap['value']:+.3f}" for gap in gaps]
-    intervals = ["–" if gap is None else f"{gap['low']:+.3f} to {gap['high']:+.3f}" for gap in gaps]
+    values = ["–" if each is None else f"{each['value']:+.3f}" for each in differences]
+    intervals = [
+        "–" if each is None else f"{each['low']:+.3f} to {each['high']:+.3f}" for each in differences
+    ]
     return {f"{of} minus first": values, "95% of the difference": intervals}
 
 
@@ -344,7 +348,7 @@ def _draw(results: dict[str, list[tuple[Trial, Evaluation]]], path: Path, title:
         else:
             panels.append(Panel(panel, f"inputs move by at most ε ({units})", quantity, errors, towards=1))
     save_figure(sweep_figure(panels, title), path)
-    messages.print(f"Drawn into {path}")
+    messages.print(f"Written: {path}.")
 
 
 def _common_settings(rows: list[dict[str, Any]], domain: Domain) -> str:
@@ -375,7 +379,7 @@ def open_comparable(runs: Sequence[Path], models: Sequence[str], run_data: str |
     folders = [RunDirectory.open(path, data=run_data) for path in runs]
     own = [own_model(folder, models) for folder in folders]
     unused = [text for text in models if text not in own]
-    require(not unused, "--model", f"be of one of the runs {names}", ", ".join(unused))
+    require(not unused, "--model", f"belong to one of the runs {names}", ", ".join(unused))
     samples, words = set(), []
     for run in folders:
         settings, rows = read_settings(run), run.rows["test"].tolist()
@@ -386,5 +390,5 @@ def open_comparable(runs: Sequence[Path], models: Sequence[str], run_data: str |
     for other in opened[1:]:
         same = torch.equal(other.data.test.inputs, opened[0].data.test.inputs)
         rule = f"have inputs scaled as those of {runs[0]}"
-        require(same, "runs", rule, f"{other.run.path}, which scales otherwise")
+        require(same, "runs", rule, f"{other.run.path}, which scales them differently")
     return opened

@@ -96,19 +96,19 @@ def certify(
         directory.require_owned_folder(directory.CERTIFICATE, "--output", folder)
     unused: dict[str, str | None] = {}
     if smoothing is None:
-        unused |= dict.fromkeys(("draws", "votes", "abstain"), "without --smoothing: it is about noise")
+        unused |= dict.fromkeys(("draws", "votes", "abstain"), "without --smoothing")
     else:
-        reason = "with --smoothing, which asks the network for predictions and reads nothing of it"
+        reason = "with --smoothing, which uses predictions and not the weights"
         unused |= dict.fromkeys(("epsilon", "inequality", "own_labels", "gammas"), reason)
         unused |= dict.fromkeys(("local_radii", "gamma_rounds", "unbounded", "class_weights"), reason)
     if options["confidence"] is None:
-        unused["inequality"] = "without --confidence: it is how the population is bounded"
+        unused["inequality"] = "without --confidence: it applies to population bounds only"
         if options["samples"] is None:
             unused["seed"] = "without --samples and --confidence: nothing is random"
     cli.refuse_unused(unused)
     if not options["rho"] and not options["epsilon"]:
         if (own := training_rho(opened)) is None:
-            whose = f"{run.path}, which has no rho of its own"
+            whose = f"{run.path}, which was trained without a rho"
             raise errors.ArgumentError(f"`--rho` or `--epsilon` must be given for {whose}; got neither.")
         rho, origin = own
         options["rho"] = (rho,)
@@ -124,7 +124,7 @@ def certify(
         share = trained.data.classes is None or fail_above <= 1
         require(share, "--fail-above", "be a share of errors, at most 1 (0.2 for 20%)", fail_above)
     unbounded = isinstance(trained.domain, Unbounded)
-    same = f"for {run.path}, whose inputs may lie anywhere already" if unbounded else None
+    same = f"for {run.path}, whose inputs are unbounded already" if unbounded else None
     cli.refuse_unused({"unbounded": same} | cli.unused_without_labels(trained.data))
     if output is not None:
         _require_same_problem(trained, folder, own_labels=own_labels)
@@ -165,16 +165,18 @@ def _certify(
     proposals, predictions = ProposalCache(*place), PredictionCache(*place)
     cache: TensorCache = proposals if noise is None else predictions
 
-    def kept() -> str:
+    def stored() -> str:
         what, count = "the predictions so far", cache.count
         if noise is None:
             what = f"results at {count} value{'s' if count > 1 else ''} of gamma"
         return (
-            f"{what} are kept in {cache.folder}; the same command continues." if count else out.NOTHING_KEPT
+            f"{what} are stored in {cache.folder}; run the same command to continue."
+            if count
+            else out.NOTHING_STORED
         )
 
     certificate: Certificate | SmoothedCertificate
-    with out.if_interrupted(kept):
+    with out.if_interrupted(stored):
         table = None
         if noise is None:
             certificate = compute(trained, settings, proposals)
@@ -194,7 +196,7 @@ def _certify(
                 else:
                     write.write_json(new / file, content)
         except write.WriteError as error:
-            raise write.WriteError(f"{error} {kept()}") from None
+            raise write.WriteError(f"{error} {stored()}") from None
     if not drawn:  # nor may that of an earlier certificate stay
         with suppress(OSError):
             (folder / picture).unlink()
@@ -217,14 +219,14 @@ def _require_same_problem(trained: LoadedRun, folder: Path, *, own_labels: bool)
     run, other = trained.run.path, False
     for name in directory.CERTIFICATES:
         if (folder / name).exists():
-            unknown = ("nothing that can be read", "", None)
+            unknown = ("an unreadable file", "", None)
             path, weights, own = directory.certified_origin(folder / name) or unknown
             same = weights == digest(dict(trained.loss.model.state_dict())) or out.same_place(path, run)
-            rule = f"be a folder of its own, or hold a certificate of {run}"
-            require(same, "--output", rule, f"{folder}, which has one of {path}")
+            rule = f"be a new folder, or one with a certificate of {run}"
+            require(same, "--output", rule, f"{folder}, which has a certificate of {path}")
             other |= name == "certificate.json" and own is (not own_labels)
     taken = directory.CERTIFICATE_FOLDER if own_labels else directory.OWN_LABELS_FOLDER
-    rule = "be another folder: certificates of given and of predicted labels are kept apart"
+    rule = "be a different folder: certificates of given and of predicted labels are stored separately"
     require(not other and not out.same_place(folder, run / taken), "--output", rule, folder)
 
 
@@ -292,6 +294,6 @@ def draw_certificate(certificate: Certificate | SmoothedCertificate, path: Path,
     try:
         certificate.plot(path, title=str(run) if run.name == data else f"{run}, on {data}")
     except errors.UnsupportedError as reason:
-        messages.print(f"No picture: {reason}")
+        messages.print(f"No figure: {reason}")
         return False
     return True

@@ -55,7 +55,7 @@ def get(name: str, no_lock: bool, as_json: bool) -> None:
     """
     from certus.datasets import fetch
 
-    with if_interrupted(lambda: "the cache is as it was; the same command starts again."):
+    with if_interrupted(lambda: "the cache is unchanged; run the same command to start again."):
         report = fetch(name, report=messages.print, locking=not no_lock)
     if as_json:
         print_json(asdict(report) | {"path": str(report.path)})

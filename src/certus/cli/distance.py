@@ -68,7 +68,7 @@ def distance(
     from certus.runs.factory import default_cost
 
     if run is None:
-        alone = {"model": "it names the network of a run", "run_data": "it is about the data of a run"}
+        alone = {"model": "it names the network of a run", "run_data": "it locates the data of a run"}
         cli.refuse_unused({option: f"without --run: {why}" for option, why in alone.items()})
     trained = None if run is None else cli.TypedRun(run, model, run_data).load()
     sources = {}
@@ -96,7 +96,7 @@ def distance(
         rule = "freeze no column: rows that differ in one are infinitely far apart (measure without --run)"
         require(trained.cost.finite, "run", rule, f"the feature costs {trained.settings.feature_cost}")
         outside = int((~trained.domain.contains(there.inputs)).sum())
-        rule = f"lie where the inputs of the run may, in {trained.domain}, for its certificate to hold there"
+        rule = f"lie in the domain of the run, {trained.domain}, for its certificate to apply"
         require(outside == 0, "second", rule, f"{outside} of {len(there)} samples of {second} outside")
     cost = default_cost(data) if trained is None else trained.cost
     measured = transport_distance(here, there, cost, label_cost=label_cost, seed=seed)

@@ -55,9 +55,9 @@ def import_weights(weights: Path, output: Path, no_lock: bool, as_json: bool, **
     for name, tensor in state.items():
         counter = name in own and not own[name].is_floating_point()  # such as a number of batches
         real = tensor.dtype in real_types or (counter and tensor.dtype == own[name].dtype)
-        require(real, "weights", "be of real floating-point numbers", f"{tensor.dtype} in {name}")
+        require(real, "weights", "be floating-point tensors of real numbers", f"{tensor.dtype} in {name}")
         finite = bool(torch.isfinite(tensor).all())
-        require(finite, "weights", "be real and finite", f"{name}, which is not")
+        require(finite, "weights", "be finite", f"NaN or infinity in {name}")
     try:
         network.load_state_dict(state)
     except RuntimeError as error:

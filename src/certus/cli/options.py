@@ -19,7 +19,7 @@ import click
 from click.core import ParameterSource
 
 from certus._names import GRADIENT_ATTACKS, NORMS, PAPER_NAMES
-from certus.cli.output import NOTHING_KEPT, if_interrupted, results_apart
+from certus.cli.output import NOTHING_STORED, if_interrupted, results_apart
 from certus.errors import ArgumentError, UnsupportedError, require, truncate
 from certus.runs.settings import FLAGS, option_field
 
@@ -136,7 +136,7 @@ class Command(click.Command):
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
-            with results_apart(), if_interrupted(lambda: NOTHING_KEPT):
+            with results_apart(), if_interrupted(lambda: NOTHING_STORED):
                 return super().invoke(ctx)
         except (ArgumentError, UnsupportedError) as error:
             if type(error) not in (ArgumentError, UnsupportedError):  # not about an option
@@ -222,7 +222,9 @@ def _nearest(word: str, choices: Iterable[str]) -> str | None:
 
 json_option = option("--json", "as_json", is_flag=True, help="Print the result as JSON on stdout.")
 no_lock_option = option(
-    "--no-lock", is_flag=True, help="Disable file locking. Make sure that no other process writes there."
+    "--no-lock",
+    is_flag=True,
+    help="Disable file locking. Make sure that no other process writes to the same folder.",
 )
 run_data_option = option(
     "--run-data", metavar="DATA", help="New location of the run's own data, such as csv:FILE, if moved."
@@ -301,10 +303,10 @@ def _option(field: Field[Any], kind: Any) -> Callable[[_Function], _Function]:
     if get_origin(kind) is tuple:
         kind, _ = get_args(kind)
         settings |= {"multiple": True, "default": ()}
-    elif about["shown"]:
+    elif about["default_text"]:
         settings["default"] = None
-    if about["shown"] or default == "":
-        settings["show_default"] = about["shown"] or False
+    if about["default_text"] or default == "":
+        settings["show_default"] = about["default_text"] or False
     kind = next((part for part in get_args(kind) if part is not type(None)), kind)
     if kind is bool:
         pair = f"{flags[0]}/--no-{flags[0][2:]}" if default else flags[0]
@@ -323,34 +325,38 @@ class AttackOptions:
     attacks: tuple[str, ...] = _attack_option(
         (),
         "Attack to run; may be repeated, and then the worst of all attacks is listed too.",
-        shown="pgd",
+        default_text="pgd",
         flags=("--attack",),
         choices=(*GRADIENT_ATTACKS, "wrm"),
     )
     norm: str | None = _attack_option(
         None,
         "Norm of the perturbations of fgsm, bim and pgd.",
-        shown="inf; without --epsilon, the norm that the run was trained for",
+        default_text="inf; without --epsilon, the norm that the run was trained for",
         choices=tuple(NORMS),
     )
     epsilon: tuple[str, ...] = _attack_option(
         (),
-        "Largest norm of a perturbation; may be repeated for a sweep. from:RUN is the root mean square "
-        "distance by which wrm moves the training data of that run.",
-        shown="the distance that the run was trained for",
+        "Radius of the perturbations, may be repeated for a sweep: a number, or from:RUN for the root mean "
+        "square distance of the perturbations in the wrm training of RUN.",
+        default_text="the epsilon or the root of the rho that the run was trained for",
     )
     gamma: tuple[float, ...] = _attack_option(
         (), "Penalty on transport of the attack wrm; may be repeated for a sweep."
     )
     relative: bool = _attack_option(False, "Multiply every epsilon by the mean norm of the training inputs.")
-    steps: int | None = _attack_option(None, "Gradient steps of bim and pgd.", shown="15; 20 with --nearest")
-    step_size: float | None = _attack_option(None, "Step size of bim and pgd.", shown="2.5 * epsilon / steps")
+    steps: int | None = _attack_option(
+        None, "Gradient steps of bim and pgd.", default_text="15; 20 with --nearest"
+    )
+    step_size: float | None = _attack_option(
+        None, "Step size of bim and pgd.", default_text="2.5 * epsilon / steps"
+    )
     restarts: int | None = _attack_option(
-        None, "Random restarts of pgd; the worst result of each sample counts.", shown="1"
+        None, "Random restarts of pgd; the worst result of each sample counts.", default_text="1"
     )
     clip: bool = _attack_option(True, "Keep perturbed inputs inside the domain of the data, such as [0, 1].")
     samples: int | None = option_field(
-        "Samples", None, "Number of test samples, drawn at random.", shown="all"
+        "Samples", None, "Number of test samples, drawn at random.", default_text="all"
     )
     seed: int = option_field("Samples", 0, "Seed of the drawn samples and of random restarts.")
     plot: Path | None = option_field(

@@ -22,7 +22,7 @@ from certus.display.text import PlainConsole
 from certus.errors import ArgumentError, require
 from certus.storage.write import WriteError, resolve_target
 
-NOTHING_KEPT = "nothing is kept; the same command starts again."
+NOTHING_STORED = "nothing was stored; run the same command to start again."
 
 _ASCII = dict(zip("–−━‘’“”×·⁺₀", "---''\"\"x*+0", strict=True))
 _ASCII |= {"…": "...", "∞": "inf", "√": "sqrt", "²": "^2", "±": "+-", "≤": "<=", "≥": ">=", "→": "->"}

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @cli.command("predict")
 @cli.option("--radius/--no-radius", default=True, help="Certify a radius for the prediction of each row.")
-@cli.option("--reach", default=0.5, help="Largest radius of interest; the search for larger ones ends there.")
+@cli.option("--reach", default=0.5, help="Largest radius to search for.")
 @cli.option("--output", "-o", type=cli.PATH, show_default="stdout", help="CSV file to write.")
 @cli.takes_run
 @cli.argument("data")
@@ -41,14 +41,14 @@ def predict(
     if output is not None:
         require_file("--output", output)
         own = not same_place(output, os.path.expanduser(data.partition(":")[2] or data))
-        require(own, "--output", "be another file than DATA, whose rows would be lost", output)
+        require(own, "--output", "be a file other than DATA, which it would replace", output)
     if radius:
         require_number("--reach", reach)
     trained = run.load()
     regression = trained.data.classes is None
     about = f"for {run.path}, a regression: its predictions are numbers" if regression else None
     off = None if radius else "with --no-radius"
-    printed = "with --json, which prints: use > FILE" if as_json else None
+    printed = "with --json, which prints to stdout: redirect that instead" if as_json else None
     cli.refuse_unused({"radius": about, "reach": about or off, "output": printed})
     rows = read_rows(trained, data)
     for note in rows.notes:

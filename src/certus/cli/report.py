@@ -47,10 +47,10 @@ def report(
     require_file("--output", output)
     if figures is not None:
         require_folder("--figures", figures)
-        require(not same_place(figures, output), "--figures", "be another place than --output", figures)
+        require(not same_place(figures, output), "--figures", "be a path other than --output", figures)
         owner = owner_of(figures)
         taken = "" if owner is None else f"{figures}, which holds {owner.words}"
-        require(not taken, "--figures", "be a folder of its own", taken)
+        require(not taken, "--figures", "be a separate folder", taken)
     plotly_js()  # raises before anything is attacked, if it is missing
     opened = open_comparable(runs, models, run_data)
     total = sum(evaluations(trained, samples) for trained in opened)

@@ -36,7 +36,7 @@ def runs(folder: Path, as_json: bool) -> None:
         return
     if not rows:
         where = f"No runs in {folder}." if folder.is_dir() else f"There is no folder {folder}."
-        console.print(f"{where} `certus train digits` makes a run.")
+        console.print(f"{where} `certus train digits` creates one.")
         return
     readable = [row for row in rows if not row["state"].startswith(_UNREADABLE)]
     if readable:
@@ -57,7 +57,9 @@ def _show(rows: list[dict[str, Any]]) -> None:
         table = _table(rows, [name for name in names if name not in common])
     console.print(table)
     if common:
-        console.print(f"All of them: {', '.join(f'{name} {value}' for name, value in common.items())}.")
+        console.print(
+            f"The same in all runs: {', '.join(f'{name} {value}' for name, value in common.items())}."
+        )
     if any(row["rho_hat"] is not None for row in rows):
         console.print("rho_hat: mean transport cost of the worst case at gamma on training data (estimated).")
 
@@ -82,9 +84,9 @@ def _describe(path: Path) -> dict[str, Any]:
         row["epochs"] = "imported" if imported else f"{len(run.history)}/{settings.epochs}"
         if result is None:
             return row | {"state": "incomplete"}
-        test, level = result["test"], result["level"] or {}
+        test, robustness = result["test"], result["robustness"] or {}
         row |= {"test_accuracy": test.get("accuracy"), "test_loss": test["loss"]}
-        return row | {name: level.get(name) for name in ("gamma", "rho_hat")} | {"state": "complete"}
+        return row | {name: robustness.get(name) for name in ("gamma", "rho_hat")} | {"state": "complete"}
     except Exception as reason:  # anything, if a file is corrupt
         words = str(reason) if isinstance(reason, CertusError) else f"{type(reason).__name__}: {reason}"
         return empty | {"state": f"{_UNREADABLE}: {' '.join(words.split())}"}

@@ -72,7 +72,7 @@ def sensitivity(
     if by is None:
         require_number("--share", share)
     else:
-        require(len(names) == 1, "--by", "be given with one --feature", f"{len(names)} of them")
+        require(len(names) == 1, "--by", "be given with one --feature", f"{len(names)} features")
         cli.refuse_unused(dict.fromkeys(("share", "plot"), "with --by, which moves one feature"))
     if plot is not None:
         require_picture("--plot", plot)

@@ -65,8 +65,8 @@ def smoothness(run: cli.TypedRun, samples: int, seed: int, plot: Path | None, as
     shape = tuple(data.test.inputs.shape[1:])
     bound = input_smoothness(network, criterion, input_shape=shape, cost=cost)
     sampled, rows, share = None, None, None
-    level = (opened.result or {}).get("level")
-    gamma = settings.gamma if level is None else float(level["gamma"])
+    robustness = (opened.result or {}).get("robustness")
+    gamma = settings.gamma if robustness is None else float(robustness["gamma"])
     if samples > 0:
         subset = Subset.of(data.test, f"{data.name}@test", samples, seed=seed, stratify=True)
         chosen, rows = subset.data, subset.as_json()
@@ -84,7 +84,7 @@ def smoothness(run: cli.TypedRun, samples: int, seed: int, plot: Path | None, as
         save_figure(smoothness_figure(bound, sampled), picture)
         plotted = str(picture)
     except CertusError as reason:  # matplotlib is missing, or nothing is finite
-        messages.print(f"No plot: {reason}")
+        messages.print(f"No figure: {reason}")
     if as_json:
         estimate = {"value": sampled, "samples": samples, "rows": rows, "evidence": Evidence.ESTIMATED}
         estimate |= {"gamma": gamma, "concave_share": share}
@@ -104,7 +104,7 @@ def _show(
 ) -> None:
     from certus.bounds.smoothness import validity_statement
 
-    heads = ("layer", "kind", "norm", "bend", "slope so far", "adds to the curvature")
+    heads = ("layer", "kind", "norm", "bend", "Lipschitz constant so far", "adds to the curvature")
     rows = []
     for layer in bound.layers:
         values = (layer.norm, layer.second_derivative, layer.lipschitz, layer.curvature)
@@ -133,18 +133,18 @@ def _show(
         console.print(f"The largest part of it comes from {name}: {costly.curvature:.4g}.")
         own = ""
         if gamma is not None:
-            above = "larger" if gamma > bound.gamma else "not: concavity is not known there"
+            above = "larger" if gamma > bound.gamma else "not larger, so that concavity is not proven for it"
             own = f" This run's gamma = {gamma:.4g} is {above}."
         console.print(
             f"At the final weights, the inner problem is strongly concave at every input for gamma > "
             f"{bound.gamma:.4g} ({bound.evidence}).{own} Earlier weights of the training, and the other "
-            "conditions of the paper's theorems, are not looked at."
+            "conditions of the paper's theorems, are not checked."
         )
     steepest = f"{bound.lipschitz:.4g} ({bound.evidence}), in the norm of {bound.cost}"
     console.print(f"Lipschitz constant of the loss: {steepest}.")
     console.print(validity_statement(bound.assumptions))
     if plotted is not None:
-        console.print(f"Drawn in {plotted}")
+        console.print(f"Written: {plotted}.")
 
 
 def _cell(value: float) -> str:

@@ -96,7 +96,7 @@ def train(
     unused = cli.unused_by_methods([method], METHOD_OPTIONS)
     unused |= {"gamma": None} if certified else {}
     if method == "wrm" and options["maximizer"] == "paper":
-        unused |= {"steps": None, "tolerance": "for the maximizer paper, which takes all its steps"}
+        unused |= {"steps": None, "tolerance": "with --maximizer paper, which takes a fixed number of steps"}
     if options["epochs"] == 1:
         unused["schedule"] = "with --epochs 1: it changes the rate after each epoch"
     cli.refuse_unused(unused | cli.unused_by_source(data))
@@ -112,8 +112,8 @@ def train(
         **options | ({"rho": 1.0} if suggested else {}),
     )
     loaded = factory.load_data(draft)
-    regression = f"for {loaded.name}, a regression: it is about classes" if loaded.classes is None else None
-    no_images = None if loaded.train.inputs.dim() == 4 else f"for {loaded.name}, which has no images"
+    regression = f"for {loaded.name}, a regression: it applies to classes" if loaded.classes is None else None
+    no_images = None if loaded.train.inputs.dim() == 4 else f"for {loaded.name}, whose inputs are not images"
     about_classes = ("label_smoothing", "margin", "temperature", "loss", "class_weights")
     unused = dict.fromkeys(about_classes, regression)
     unused |= dict.fromkeys(("translate", "affine"), no_images)
@@ -174,7 +174,7 @@ def _start_in_free(name: str, start: Callable[[Path], RunDirectory]) -> Path:
         if not path.exists():
             with suppress(RunExistsError):  # another process was quicker
                 return start(path).path
-    raise AssertionError("there are more numbers than folders")
+    raise AssertionError("itertools.count is infinite")
 
 
 def make_fabric() -> Fabric:
@@ -208,24 +208,24 @@ def train_and_show(
     callbacks: list[Callback] = []
     if logs is not None:  # what an earlier process wrote there is hidden
         place = logs / run.path.resolve().name
-        rule = "be another folder than that of the runs"
+        rule = "be a folder other than that of the runs"
         require(not out.same_place(place, run.path), "--tensorboard", rule, logs)
         messages.print(f"TensorBoard: tensorboard --logdir {logs}")
         logger = TensorBoardLogger(logs, name=place.name, version="", purge_step=1)
         callbacks.append(MetricsLogger(logger))
     try:
-        kept = functools.partial(_kept, run)
-        with RunLock(run.path, locking=locking), ProgressBar(messages) as bar, out.if_interrupted(kept):
+        words = functools.partial(_checkpoint_words, run)
+        with RunLock(run.path, locking=locking), ProgressBar(messages) as bar, out.if_interrupted(words):
             train_run(run, model=model, callbacks=[bar, *callbacks], fabric=fabric)
     except WriteError as reason:
         if not (run.path / CHECKPOINT).exists():
             raise
-        raise WriteError(f"{reason} {_kept(run)}") from None
+        raise WriteError(f"{reason} {_checkpoint_words(run)}") from None
     assert run.result is not None
     show_run(run, run.result, as_json)
 
 
-def _kept(run: RunDirectory) -> str:
+def _checkpoint_words(run: RunDirectory) -> str:
     """Return a sentence about the checkpoint of a run and the command that continues it."""
     from certus.runs.directory import CHECKPOINT, checkpoint_position
     from certus.runs.factory import read_settings
@@ -235,7 +235,7 @@ def _kept(run: RunDirectory) -> str:
     except RunError as reason:
         return str(reason)
     done = f"{epoch} of {epochs} epochs" + (f" and {step} steps" if step else "")
-    return f"{run.path} keeps {done}; `certus resume {run.path}` continues."
+    return f"{run.path} has a checkpoint after {done}; `certus resume {run.path}` continues."
 
 
 def show_sources(sources: Sources | None) -> None:
@@ -243,7 +243,7 @@ def show_sources(sources: Sources | None) -> None:
     if sources is not None:
         left = "".join(f", {name}" for name in sources.uncovered)
         files = ", ".join(sources.files)
-        messages.print(f"The run is bound to {files} by sha256, not to installed packages{left}.")
+        messages.print(f"The run records the sha256 of {files}, and not of installed packages{left}.")
 
 
 def show_run(run: RunDirectory, result: dict[str, Any], as_json: bool) -> None:
@@ -275,8 +275,8 @@ def show_run(run: RunDirectory, result: dict[str, Any], as_json: bool) -> None:
         console.print(f"In units of the target: {error}{explained}.")
     if "classes" in result:
         _show_classes(result["classes"])
-    if result["level"] is not None:
-        console.print(reached_words(result["level"]))
+    if result["robustness"] is not None:
+        console.print(reached_words(result["robustness"]))
     if "smoothed" in result:
         smoothed = result["smoothed"]
         concavity = "the loss is unbounded, so concavity is not proven (it can be with --loss bounded)"

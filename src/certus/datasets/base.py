@@ -90,7 +90,7 @@ def as_float32(source: str, values: Array) -> Tensor:
     with np.errstate(over="ignore"):  # refused below, with a better message
         narrow = torch.from_numpy(values.astype(np.float32))
     fits = bool(torch.isfinite(narrow).all())
-    require(fits, source, "hold numbers that single precision can hold", "one beyond 3.4e38")
+    require(fits, source, "hold numbers in the range of float32", "one beyond 3.4e38")
     return narrow
 
 

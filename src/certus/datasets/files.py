@@ -175,7 +175,7 @@ def _inputs_and_targets(source: str, path: Path) -> tuple[Array, Array, int]:
         return arrays["inputs"], arrays["targets"], 0
     for name in ("inputs", "targets"):
         own, test = arrays[name], arrays[f"test_{name}"]
-        rule = f"have `{name}` and `test_{name}` of one kind and shape"
+        rule = f"have `{name}` and `test_{name}` of the same dtype and shape"
         alike = _kind(own) == _kind(test) and own.shape[1:] == test.shape[1:]
         require(alike, source, rule, f"{own.dtype} {own.shape} and {test.dtype} {test.shape}")
         arrays[name] = np.concatenate([own, test])
@@ -213,7 +213,7 @@ def _read_npz(source: str, path: Path) -> Arrays:
                 require(count == 1, source, "hold every array once", f"{name} {count} times")
             for info in members:
                 encrypted = bool(info.flag_bits & 1)
-                content = f"{info.filename}, which is {'encrypted' if encrypted else 'none'}"
+                content = f"{info.filename}, which is {'encrypted' if encrypted else 'not an array'}"
                 whole = info.filename.endswith(".npy") and not encrypted
                 require(whole, source, "hold arrays only, as np.savez writes them", content)
             total = sum(info.file_size for info in members)
@@ -242,7 +242,7 @@ def _member(source: str, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Arr
                 "which can run code when they are read."
             )
         promised, held = math.prod(shape) * kind.itemsize, info.file_size - stream.tell()
-        rule = f"hold the {promised} bytes that {info.filename} promises"
+        rule = f"hold the {promised} bytes that the header of {info.filename} states"
         require(promised == held and min(shape, default=0) >= 0, source, rule, held)
     with archive.open(info) as stream:
         array: Array = np.lib.format.read_array(stream, allow_pickle=False)
@@ -318,7 +318,7 @@ def _read_images(source: str, root: Path, files: list[Path]) -> Bytes:
             raise
         except Image.UnidentifiedImageError:
             rule = f"be an image, as its name says, of the formats {', '.join(FORMATS)}"
-            content = "another kind of file, or a damaged one"
+            content = "another kind of file, or a corrupt one"
             raise ArgumentError(f"`{file}` must {rule}; got {content}.") from None
         except Exception as problem:  # whatever a decoder makes of damage: pillow raises a dozen kinds
             system = isinstance(problem, OSError)

@@ -116,7 +116,7 @@ def load_like(
         difference = f"others: {', '.join(sorted(names)[:4])}" if names else "another order"
         raise ArgumentError(f"`data` must have the features of {ours.name}, in its order; got {difference}.")
     same = (ours.classes is None) == (theirs.classes is None)
-    require(same, "data", f"be of one kind with {ours.name}, labels or numbers", spec)
+    require(same, "data", f"have targets of the same kind as {ours.name}, labels or numbers", spec)
     codes = None
     if ours.class_names is not None and theirs.class_names is not None:
         codes = _codes(ours, theirs.class_names)  # by name: a file may lack a class
@@ -135,8 +135,8 @@ def load_like(
 def _targets(ours: SplitDataset, table: RawTable, target: str, kind: str) -> Tensor:
     """Return (n,) targets in the units, or with the labels, of ``ours``."""
     column, problems = table.columns[target], TableProblems(table)
-    rule = "have a target in every row, or no such column"
-    problems.add_cells(rule, target, np.flatnonzero(column.gaps))
+    rule = "have a target in every row, or no target column"
+    problems.add_cells(rule, target, np.flatnonzero(column.missing))
     problems.refuse()
     if kind == "label":
         return _codes(ours, [str(word) for word in column.words])

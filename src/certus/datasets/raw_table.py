@@ -47,7 +47,7 @@ class RawColumn:
         return [None if value != value else f"{value:.17g}" for value in self.numbers.tolist()]
 
     @property
-    def gaps(self) -> Array:
+    def missing(self) -> Array:
         """Mask (n,) of missing values."""
         if self.numbers is not None:
             return np.isnan(self.numbers)
@@ -55,7 +55,7 @@ class RawColumn:
 
     @property
     def distinct(self) -> int:
-        """Number of different values, without gaps."""
+        """Number of different values, without missing ones."""
         return len({cell for cell in self.words if cell is not None})
 
     @property
@@ -84,7 +84,7 @@ class RawTable:
     remark: str = ""  # on how it was read
 
     def __len__(self) -> int:
-        return len(next(iter(self.columns.values())).gaps) if self.columns else 0
+        return len(next(iter(self.columns.values())).missing) if self.columns else 0
 
     def place(self, row: int) -> str:
         """Describe the position of a row."""
@@ -214,7 +214,7 @@ MISSING = frozenset({"", "?", "na", "n/a", "nan", "null"})
 
 
 def csv_table(path: Path, *, encoding: str = "utf-8", separator: str = ",") -> RawTable:
-    """Read a file with a header line; cells listed in ``MISSING`` are gaps."""
+    """Read a file with a header line; cells listed in ``MISSING`` are missing values."""
     source = f"csv:{path}"
     plain = codecs.lookup(encoding).name == "utf-8"
     rows: list[list[str]] = []
@@ -261,7 +261,7 @@ def separator_hint(header: list[str]) -> str:
     """Suggest another separator if the header looks like it."""
     for sign, word in ((";", ";"), ("\t", "a tab"), ("|", "|")):
         if len(header) == 1 and sign in header[0]:
-            return f" (its header holds {word}: `separator` may be that)"
+            return f" (its header contains {word}, which may be the `separator`)"
     return ""
 
 
@@ -301,10 +301,10 @@ def _column(narwhals: Any, source: str, series: Any) -> RawColumn:
         ends = (series.min(), series.max()) if kind.is_integer() else ()
         if all(value is None or abs(int(value)) <= 2**53 for value in ends):
             return RawColumn(numbers=np.array(series.cast(narwhals.Float64).to_numpy(), dtype=np.float64))
-    gaps = series.is_null().to_numpy().astype(bool)
+    missing = series.is_null().to_numpy().astype(bool)
     if isinstance(kind, narwhals.Date | narwhals.Datetime):
         moments = series.cast(narwhals.Datetime("us")).dt.timestamp("us").to_numpy()
-        days = np.where(gaps, np.nan, np.where(gaps, 0, moments).astype(np.float64) / _MICROSECONDS)
+        days = np.where(missing, np.nan, np.where(missing, 0, moments).astype(np.float64) / _MICROSECONDS)
         return RawColumn(numbers=days, days=True)
     if kind.is_nested():
         raise ArgumentError(f"`{source}` must hold numbers, words or dates; got {kind} in {series.name!r}.")
@@ -313,6 +313,7 @@ def _column(narwhals: Any, source: str, series: Any) -> RawColumn:
         raise ArgumentError(f"`{source}` must hold real numbers; got complex ones in {series.name!r}.")
     # NaN and NaT differ from themselves.
     words = [
-        None if gap or cell != cell else str(cell).strip() for cell, gap in zip(cells, gaps, strict=True)
+        None if empty or cell != cell else str(cell).strip()
+        for cell, empty in zip(cells, missing, strict=True)
     ]
     return RawColumn([word or None for word in words])

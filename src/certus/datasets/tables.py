@@ -54,7 +54,7 @@ from certus.domains import Box, Unbounded
 from certus.errors import ArgumentError, require, truncate
 from certus.table_options import TableOptions
 
-GAP = "(missing)"
+MISSING_CATEGORY = "(missing)"
 """The category of a missing word."""
 MOST_LABELS = 50
 MOST_CATEGORIES = 100
@@ -86,10 +86,10 @@ class ColumnRecipe:
 
     name: str
     kind: str  # one of ``READERS``, "category" or "dropped"
-    missing: int  # gaps in the table that it was learnt from
+    missing: int  # missing values in the table that it was learnt from
     distinct: int  # different values there
     categories: tuple[str, ...] = ()  # of a category, in order
-    median: float = 0.0  # of the training rows of a number; a gap gets it
+    median: float = 0.0  # of the training rows of a number; missing values get it
     reason: str = ""  # why it is dropped
 
     @property
@@ -104,11 +104,11 @@ class ColumnRecipe:
         return text + missing if self.missing else text
 
     def unencoded(self, raw: RawColumn) -> Column:
-        """Return the column with NaN or the category of gaps where a value is missing."""
+        """Return the column with NaN or the category of missing values where a value is missing."""
         if self.kind != "category":
             return Column(self.name, raw.parse(self.kind))
         codes_of = {category: code for code, category in enumerate(self.categories)}
-        codes = [codes_of.get(GAP if cell is None else cell, -1) for cell in raw.words]
+        codes = [codes_of.get(MISSING_CATEGORY if cell is None else cell, -1) for cell in raw.words]
         return Column(self.name, np.array(codes, dtype=np.int64), self.categories)
 
     def encode(self, raw: RawColumn) -> list[Column]:
@@ -116,14 +116,14 @@ class ColumnRecipe:
         column = self.unencoded(raw)
         if self.kind == "category":
             return [column]
-        gaps = np.isnan(column.values)
-        filled = np.where(gaps, self.median, column.values)
+        missing = np.isnan(column.values)
+        filled = np.where(missing, self.median, column.values)
         columns = [Column(self.name, filled)]
         if self.kind.startswith("date"):
             for part, wave in zip(("winter", "spring"), season(torch.from_numpy(filled)), strict=True):
                 columns.append(Column(f"{self.name} ({part})", wave.numpy(), part_of=self.name))
         if self.missing:
-            marks = gaps.astype(np.int64)
+            marks = missing.astype(np.int64)
             columns.append(Column(f"{self.name}?", marks, ("known", "missing"), part_of=self.name))
         return columns
 
@@ -137,42 +137,44 @@ class Recipe:
     target_kind: str  # one of ``READERS`` where its cells are numbers, "label" for words
 
     @property
-    def kept(self) -> tuple[ColumnRecipe, ...]:
+    def encoded(self) -> tuple[ColumnRecipe, ...]:
         return tuple(column for column in self.columns if column.kind != "dropped")
 
     def encode(self, table: RawTable) -> list[Column]:
         """Return the encoded columns of a table."""
-        return [feature for column in self.kept for feature in column.encode(table.columns[column.name])]
+        return [feature for column in self.encoded for feature in column.encode(table.columns[column.name])]
 
     def check(self, table: RawTable) -> None:
         """Raise ``ArgumentError`` with all problems of a new table."""
         problems = TableProblems(table)
-        lacks = [column.name for column in self.kept if column.name not in table.columns]
+        lacks = [column.name for column in self.encoded if column.name not in table.columns]
         if lacks:
             rule = f"have the columns that the run was trained with; {_listed(lacks)} missing"
             problems.add(rule, f"only {_listed(list(table.columns), most=8)}")
-        for column in self.kept:
+        for column in self.encoded:
             if column.name in lacks:
                 continue
             raw = table.columns[column.name]
             if column.kind == "category":
-                word = GAP in raw.words or (GAP in column.categories and not column.missing)
-                if word and (column.missing or raw.gaps.any()):
-                    _add_ambiguous_gaps(problems, column.name, " of this table and that of the run")
+                word = MISSING_CATEGORY in raw.words or (
+                    MISSING_CATEGORY in column.categories and not column.missing
+                )
+                if word and (column.missing or raw.missing.any()):
+                    _add_ambiguous(problems, column.name, " of this table and that of the run")
                 continue
             values = raw.parse(column.kind)
-            bad = np.flatnonzero(np.isinf(values) | (np.isnan(values) & ~raw.gaps))
+            bad = np.flatnonzero(np.isinf(values) | (np.isnan(values) & ~raw.missing))
             content = "dates" if column.kind.startswith("date") else "numbers"
             problems.add_cells(f"hold {content} in column {column.name!r}", column.name, bad)
         problems.refuse()
 
     def unknown(self, table: RawTable) -> list[str] | None:
         """List the words of a new table that are not among the categories; None where columns are missing."""
-        if any(column.name not in table.columns for column in self.kept):
+        if any(column.name not in table.columns for column in self.encoded):
             return None
         return [
             cell
-            for column in self.kept
+            for column in self.encoded
             if column.kind == "category"
             for cell in table.columns[column.name].words
             if cell is not None and cell not in column.categories
@@ -181,24 +183,24 @@ class Recipe:
     def notes(self, table: RawTable) -> tuple[str, ...]:
         """Describe unknown categories and missing numbers of a new table, with their shares."""
         notes = [table.remark] if table.remark else []
-        for column in self.kept:
+        for column in self.encoded:
             raw = table.columns[column.name]
             if column.kind == "category":
-                cells = [GAP if cell is None else cell for cell in raw.words]
+                cells = [MISSING_CATEGORY if cell is None else cell for cell in raw.words]
                 unknown = sorted(set(cells) - set(column.categories))
                 if unknown:
                     share = sum(cell in unknown for cell in cells) / len(cells)
                     reason = f"a category that no row of the run had: {_listed(unknown)}"
                     notes.append(f"{share:.2%} of {column.name!r} count as unknown, {reason}.")
-            elif not column.missing and raw.gaps.any():
-                share, fill = float(raw.gaps.mean()), f"the training median, {column.median:.4g}"
+            elif not column.missing and raw.missing.any():
+                share, fill = float(raw.missing.mean()), f"the training median, {column.median:.4g}"
                 notes.append(f"{share:.2%} of {column.name!r} are missing: they get {fill}.")
         return tuple(notes)
 
 
-def _add_ambiguous_gaps(problems: TableProblems, label: str, where: str = "") -> None:
-    rule = f"have no category {GAP!r} in a column with missing values, which are a category of that name"
-    problems.add(rule, f"both in column {label!r}{where}; fill the gaps, or rename the category")
+def _add_ambiguous(problems: TableProblems, label: str, where: str = "") -> None:
+    rule = f"have no category {MISSING_CATEGORY!r} in a column with missing values, which form that category"
+    problems.add(rule, f"both in column {label!r}{where}; fill the missing values, or rename the category")
 
 
 def _listed(names: Sequence[str], most: int = 3) -> str:
@@ -253,12 +255,12 @@ def make_data(
     targets, kind = _learn_targets(target, raw.columns[target], problems)
     if all(column.kind == "dropped" for column in columns) and not len(problems):
         reasons = "; ".join(f"{column.name} is {column.reason}" for column in columns[:4])
-        problems.add("have a feature that is of use", f"none ({reasons})")
+        problems.add("have at least one usable feature", f"none ({reasons})")
     problems.refuse()
     assert targets is not None
     rows = _split(raw, options, targets, seed)
     recipe = Recipe(tuple(_with_median(column, raw, rows) for column in columns), target, kind)
-    unencoded = [column.unencoded(raw.columns[column.name]) for column in recipe.kept]
+    unencoded = [column.unencoded(raw.columns[column.name]) for column in recipe.encoded]
     sha256 = digest_arrays(contents(unencoded, targets))
     data = table(raw.source, recipe.encode(raw), targets, rows, sha256=sha256, standardize=standardize)
     return replace(data, recipe=recipe)
@@ -275,30 +277,30 @@ def _require_column(
 
 def _learn(label: str, raw: RawColumn, options: TableOptions, problems: TableProblems) -> ColumnRecipe:
     """Infer the encoding of a column: a number, a date, a category, or none."""
-    gaps, distinct = raw.gaps, raw.distinct
-    recipe = ColumnRecipe(label, "dropped", int(gaps.sum()), distinct)
-    identifier = replace(recipe, reason="an identifier: every row has its own")
+    missing, distinct = raw.missing, raw.distinct
+    recipe = ColumnRecipe(label, "dropped", int(missing.sum()), distinct)
+    identifier = replace(recipe, reason="an identifier, different in every row")
     if label in options.dropped:
         return replace(recipe, reason="asked for")
-    if distinct == 0 or (distinct == 1 and not gaps.any()):
+    if distinct == 0 or (distinct == 1 and not missing.any()):
         return replace(recipe, reason="empty" if distinct == 0 else "constant")
     if options.missing == "refuse":
         remedy = "; leave --missing at median, or fill them"
-        problems.add_cells("have no missing values", label, np.flatnonzero(gaps), remedy)
+        problems.add_cells("have no missing values", label, np.flatnonzero(missing), remedy)
     if label in options.categories:
         return _as_category(recipe, raw, problems)
-    kind, count = raw.kind, int((~gaps).sum())
+    kind, count = raw.kind, int((~missing).sum())
     if kind is None:
         _check_slips(label, raw, problems)
         numbers = any(cell is not None and plain_number(cell) is not None for cell in raw.words)
         return identifier if distinct == count > _FEW and not numbers else _as_category(recipe, raw, problems)
     values = raw.parse(kind)
-    present = values[~gaps]
+    present = values[~missing]
     if kind == "date, day first":
-        month_first = raw.parse("date, month first")[~gaps]
+        month_first = raw.parse("date, month first")[~missing]
         if not np.isnan(month_first).any() and (month_first != present).any():
             rule = "have dates that can be read one way only, such as 2024-03-01"
-            problems.add_cells(rule, label, np.flatnonzero(~gaps)[:1])
+            problems.add_cells(rule, label, np.flatnonzero(~missing)[:1])
     problems.add_cells("hold finite numbers", label, np.flatnonzero(np.isinf(values)))
     every_row_differs = distinct == count and bool((present == np.round(present)).all())
     if kind == "number" and every_row_differs and _IDENTIFIER.fullmatch(label):
@@ -314,12 +316,14 @@ def _as_category(recipe: ColumnRecipe, raw: RawColumn, problems: TableProblems) 
         problems.add(
             f"have at most {MOST_CATEGORIES} categories in a column that is not numeric",
             f"{recipe.distinct} in column {recipe.name!r}, such as {words[at]!r} in "
-            f"{problems.table.place(at)}; --drop it if it names or identifies, or repair its numbers",
+            f"{problems.table.place(at)}; --drop the column if it is an identifier, or correct its numbers",
         )
     categories = sorted({cell for cell in words if cell is not None})
-    if recipe.missing and GAP in categories:
-        _add_ambiguous_gaps(problems, recipe.name)
-    return replace(recipe, kind="category", categories=(*categories, *([GAP] if recipe.missing else [])))
+    if recipe.missing and MISSING_CATEGORY in categories:
+        _add_ambiguous(problems, recipe.name)
+    return replace(
+        recipe, kind="category", categories=(*categories, *([MISSING_CATEGORY] if recipe.missing else []))
+    )
 
 
 def _check_slips(label: str, raw: RawColumn, problems: TableProblems) -> None:
@@ -342,7 +346,7 @@ def _learn_targets(label: str, raw: RawColumn, problems: TableProblems) -> tuple
     """Infer labels or numbers, and the type of their cells; None if there is a problem."""
     before = len(problems)
     rule = "have no missing values in the target column: remove the rows without one"
-    problems.add_cells(rule, label, np.flatnonzero(raw.gaps))
+    problems.add_cells(rule, label, np.flatnonzero(raw.missing))
     kind = "number" if raw.cells is None else raw.kind
     if kind is None:
         _check_slips(label, raw, problems)
@@ -369,7 +373,7 @@ def _learn_targets(label: str, raw: RawColumn, problems: TableProblems) -> tuple
 
 
 def _with_median(column: ColumnRecipe, raw: RawTable, rows: Mapping[str, Tensor]) -> ColumnRecipe:
-    """Add the median of the training rows, for gaps; 0 if none of them has a value."""
+    """Add the median of the training rows, for missing values; 0 if none of them has a value."""
     if column.kind in ("dropped", "category"):
         return column
     values = raw.columns[column.name].parse(column.kind)[rows["train"].numpy()]
@@ -388,7 +392,7 @@ def _split(raw: RawTable, options: TableOptions, targets: Targets, seed: int) ->
     _require_column(raw, "split_by", by)
     column = raw.columns[by]
     problems = TableProblems(raw)
-    problems.add_cells("have a value to split by in every row", by, np.flatnonzero(column.gaps))
+    problems.add_cells("have a value to split by in every row", by, np.flatnonzero(column.missing))
     problems.refuse()
     kind = column.kind
     way = way or ("time" if (kind or "").startswith("date") else "group")

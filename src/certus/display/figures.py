@@ -47,7 +47,7 @@ class Curve:
         return Curve(strengths, *ends)
 
 
-FAILED = "hollow: found less than a weaker attack did, so this one failed"
+FAILED = "hollow: the attack failed, since one with a smaller budget found more"
 """The entry of the legend for the markers at ``failed_attacks``."""
 
 

@@ -294,26 +294,28 @@ def epoch_parts(history: Sequence[Mapping[str, Any]]) -> list[Part]:
     return parts
 
 
-def reached_words(level: Mapping[str, Any]) -> str:
+def reached_words(robustness: Mapping[str, Any]) -> str:
     """State ρ̂ at the final weights, its distance in the data's units if known, and whether ρ was reached."""
     words = (
-        f"Robustness reached on the training data ({level['evidence']}): rho_hat {level['rho_hat']:.4g} at "
-        f"gamma {level['gamma']:.4g}."
+        f"Robustness reached on the training data ({robustness['evidence']}): "
+        f"rho_hat {robustness['rho_hat']:.4g} at gamma {robustness['gamma']:.4g}."
     )
-    if "distance" in level:
+    if "distance" in robustness:
         words += (
             " The worst case at this gamma moves the training inputs by a root mean square distance of "
-            f"{level['distance']:.3g} ({level['units']})."
+            f"{robustness['distance']:.3g} ({robustness['units']})."
         )
-    return f"{words} {_STATUS[level['status']]}".rstrip()
+    return f"{words} {_STATUS[robustness['status']]}".rstrip()
 
 
 def fit_parts(fit: Fit) -> list[Part]:
     """Return the epochs, ρ̂ at the final weights, and the bound of certified training."""
     parts = epoch_parts([asdict(entry) for entry in fit.history])
     if fit.robustness is not None:
-        level = {"gamma": fit.robustness.gamma, "rho_hat": fit.robustness.rho_hat}
-        parts.append(reached_words(level | {"evidence": "estimated", "status": fit.robustness.status.value}))
+        robustness = {"gamma": fit.robustness.gamma, "rho_hat": fit.robustness.rho_hat}
+        parts.append(
+            reached_words(robustness | {"evidence": "estimated", "status": fit.robustness.status.value})
+        )
     if fit.proof is not None:
         parts.append(proof_words(fit.proof.as_json() | {"gamma": fit.proof.gamma}))
     return parts

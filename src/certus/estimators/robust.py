@@ -98,7 +98,7 @@ class RobustClassifier(ClassifierMixin, RobustEstimator):  # type: ignore[misc]
         self.classes_, codes = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
             content = f"1 class: {self.classes_}"
-            raise ArgumentError(f"A classifier needs samples of 2 classes at least; got {content}.")
+            raise ArgumentError(f"A classifier needs samples of at least 2 classes; got {content}.")
         self.class_weight_ = None
         if self.class_weight is not None:
             self.class_weight_ = compute_class_weight(self.class_weight, classes=self.classes_, y=y)

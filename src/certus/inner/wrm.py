@@ -76,7 +76,7 @@ class WRM(Method):
     ) -> None:
         if (gamma is None) == (rho is None):
             raise ArgumentError(f"Give either `gamma` or `rho`; got gamma={gamma} and rho={rho}.")
-        rule = "be left out where γ is given, and does not move"
+        rule = "be left out with a fixed γ"
         require(gamma_min is None or rho is not None, "gamma_min", rule, gamma_min)
         if gamma is not None:
             check_penalty(gamma)
@@ -84,7 +84,12 @@ class WRM(Method):
             valid = isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf
             require(value is None or valid, name, "be positive and finite", value)
         maximizer = default_maximizer(cost, domain) if maximizer is None else maximizer
-        require(isinstance(maximizer, Maximizer), "maximizer", "be one, such as BarzilaiBorwein()", maximizer)
+        require(
+            isinstance(maximizer, Maximizer),
+            "maximizer",
+            "be a Maximizer, such as BarzilaiBorwein()",
+            maximizer,
+        )
         valid = label_cost is None or isinstance(label_cost, LabelCost)
         require(valid, "label_cost", "be a LabelCost or None", label_cost)
         self._gamma = gamma.detach() if isinstance(gamma, Tensor) else gamma
@@ -110,7 +115,7 @@ class WRM(Method):
 
     @gamma_min.setter
     def gamma_min(self, value: float) -> None:
-        require(self.rho is not None, "gamma_min", "be left alone where γ is given", value)
+        require(self.rho is not None, "gamma_min", "not be set with a fixed γ", value)
         require(0 < value < torch.inf, "gamma_min", "be positive and finite", value)
         self._gamma_min = value
         if self._gamma is not None:
@@ -221,7 +226,7 @@ class WRM(Method):
             if self._gamma is None:
                 if not self.training:
                     raise ArgumentError(
-                        "`gamma` is not known yet: solve a batch in train() mode, or load a state."
+                        "`gamma` is undefined: solve a batch in train() mode, or load a state."
                     )
                 self._start(objective, weights)
             assert self._gamma is not None

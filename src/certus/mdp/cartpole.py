@@ -152,7 +152,12 @@ def check_spaces(observations: Any, actions: Any, columns: tuple[int, ...] | Non
     discrete = isinstance(actions, spaces.Discrete) and actions.start == 0
     require(discrete, "env", "have Discrete actions that start at 0 (discretize_action makes them)", actions)
     width = observations.shape[0]
-    seen = tuple(range(width)) if columns is None else columns
-    require(all(0 <= column < width for column in seen), "columns", f"lie in [0, {width})", columns)
-    require(axes == len(seen), "covering", f"have {len(seen)} axes, as what is seen", axes)
+    observed = tuple(range(width)) if columns is None else columns
+    require(all(0 <= column < width for column in observed), "columns", f"lie in [0, {width})", columns)
+    require(
+        axes == len(observed),
+        "covering",
+        f"have {len(observed)} axes, as many as the observations that it covers",
+        axes,
+    )
     return int(actions.n)

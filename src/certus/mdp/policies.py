@@ -147,8 +147,8 @@ class TabularPolicy:
     columns: tuple[int, ...] | None = None
 
     def actions(self, observations: Observations) -> Actions:
-        seen = observations if self.columns is None else observations[:, list(self.columns)]
-        return np.asarray(self.table[self.covering.cells(seen.astype(np.float64))].argmax(1))
+        observed = observations if self.columns is None else observations[:, list(self.columns)]
+        return np.asarray(self.table[self.covering.cells(observed.astype(np.float64))].argmax(1))
 
     def save(self, path: str | Path) -> None:
         note = {"policy": "tabular", "covering": asdict(self.covering), "columns": self.columns}
@@ -243,12 +243,12 @@ def episode_rewards(
     means = np.zeros(trials)
     for trial in range(trials):
         observation, _ = env.reset(seed=seed * trials + trial)
-        seen, over = [], False
+        observed, over = [], False
         while not over:
             action = int(policy.actions(np.asarray(observation)[None])[0])
             observation, _, ended, cut, _ = env.step(action)
-            seen.append(np.asarray(observation))
+            observed.append(np.asarray(observation))
             over = bool(ended or cut)
         with torch.no_grad():
-            means[trial] = float(reward(torch.from_numpy(np.stack(seen))).mean())
+            means[trial] = float(reward(torch.from_numpy(np.stack(observed))).mean())
     return means

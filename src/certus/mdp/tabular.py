@@ -170,8 +170,8 @@ class TabularQLearning:
         return Training(TabularPolicy(table, self.covering, self.columns), lengths, transport)
 
     def _see(self, observation: Any) -> Points:
-        seen = np.asarray(observation, dtype=np.float64).reshape(1, -1)
-        return seen if self.columns is None else seen[:, list(self.columns)]
+        observed = np.asarray(observation, dtype=np.float64).reshape(1, -1)
+        return observed if self.columns is None else observed[:, list(self.columns)]
 
     def _land(
         self, point: Points, transition: RobustTransition | None, table: Points, rewards: Points
@@ -275,7 +275,7 @@ def _train(
 ) -> tuple[NDArray[np.int64], Points]:
     """Run episodes of cart-pole, with an update after each step; ``table`` is changed in place."""
     lengths, transport = np.zeros(len(rates), dtype=np.int64), np.zeros(len(rates))
-    seen, levels = np.zeros(2), rewards + discount * np.maximum(table[:, 0], table[:, 1])
+    observed, levels = np.zeros(2), rewards + discount * np.maximum(table[:, 0], table[:, 1])
     for episode in range(len(rates)):
         x = generator.uniform(-START, START)
         speed = generator.uniform(-START, START)
@@ -297,8 +297,8 @@ def _train(
                 landed = _cell(moved, spin, grid)
                 total += (moved - angle) ** 2
             elif landing == 2:  # Landing.COVER
-                seen[0], seen[1] = angle, spin
-                landed = lowest_cell(seen, centres, levels, gamma)
+                observed[0], observed[1] = angle, spin
+                landed = lowest_cell(observed, centres, levels, gamma)
                 total += (centres[landed, 0] - angle) ** 2 + (centres[landed, 1] - spin) ** 2
             if not over:
                 goal += discount * max(table[landed, 0], table[landed, 1])

@@ -328,9 +328,9 @@ def _check_outputs(model: nn.Module, data: SplitDataset, outputs: int) -> None:
         with torch.no_grad():
             returned = model(data.train.inputs[:1].clone())
     except Exception as reason:
-        given = tuple(data.train.inputs.shape[1:])
+        shape = tuple(data.train.inputs.shape[1:])
         first = f"{type(reason).__name__}: {reason}".splitlines()[0]
-        raise ArgumentError(f"`model` must accept inputs of shape {given}; it fails with {first}") from None
+        raise ArgumentError(f"`model` must accept inputs of shape {shape}; it fails with {first}") from None
     model.train(training)
     require(isinstance(returned, torch.Tensor), "model", "return a tensor", type(returned))
     shape = tuple(returned.shape)

@@ -76,10 +76,10 @@ def _check_optimizer(fresh: dict[str, Any], saved: Any, parameters: list[Tensor]
     """Check the entries of parameter groups, and the shapes of the state of each parameter."""
     groups = saved["param_groups"]
     same = same_structure(fresh["param_groups"], groups)
-    require(same, "param_groups", "be the optimizer's", repr(groups)[:80])
+    require(same, "param_groups", "have the entries of the optimizer", repr(groups)[:80])
     for index, entries in saved["state"].items():
         valid = type(index) is int and 0 <= index < len(parameters)
-        require(valid, "state", "be of the parameters", repr(index)[:40])
+        require(valid, "state", "be numbered by parameters of the model", repr(index)[:40])
         shape = parameters[index].shape
         for name, value in entries.items():
             if isinstance(value, Tensor):
@@ -149,7 +149,7 @@ def restore_state(path: Path, state: TrainingState) -> None:
         if state.scheduler is not None:
             schedule = _join_tensors(note.schedule, tensors)
             same = same_structure(state.scheduler.state_dict(), schedule)
-            require(same, "schedule", "be of its kind", "another")
+            require(same, "schedule", "have the entries of the scheduler", "others")
             state.scheduler.load_state_dict(schedule)
         state.method.load_state_dict(note.method)
         state.epoch, state.step, state.seconds = note.epoch, note.step, note.seconds
@@ -281,8 +281,8 @@ def require_new_run(path: Path) -> None:
             go_on = "choose another `--output`" if complete else f"`certus resume {path}` continues it"
             hint = f"it holds a {'complete ' if complete else ''}run; {go_on}"
         else:
-            hint = f"{'the folder is not empty' if path.is_dir() else 'it is no folder'}; choose another"
-        raise RunExistsError(f"{path} is taken: {hint}.")
+            hint = f"{'the folder is not empty' if path.is_dir() else 'it is not a folder'}; choose another"
+        raise RunExistsError(f"{path} exists already: {hint}.")
 
 
 def remove_run(path: Path, *, keep_folder: bool) -> None:
@@ -336,18 +336,18 @@ def require_owned_folder(owner: Owner, option: str, folder: Path) -> None:
     current = owner_of(folder)
     if current is owner or not folder.is_dir():
         return
-    rule = f"`{option}` must be a folder of its own; got {folder}"
+    rule = f"`{option}` must be a separate folder; got {folder}"
     if current is not None:
         raise ArgumentError(f"{rule}, which holds {current.words}.")
     if names := sorted(owner.files & {*os.listdir(folder)} - {LOCK}):
-        raise ArgumentError(f"{rule}, whose {names[0]} is not of {owner.words}.")
+        raise ArgumentError(f"{rule}, whose {names[0]} does not belong to {owner.words}.")
 
 
 def require_unowned_file(option: str, file: Path) -> None:
     """Raise ``ArgumentError`` for a file that belongs to a run or a certificate."""
     owner = owner_of(file.parent)
     if owner is not None and file.name in owner.files:
-        rule = f"`{option}` must be a file of its own"
+        rule = f"`{option}` must be a separate file"
         raise ArgumentError(f"{rule}; got {file}, which belongs to {owner.words}.")
 
 
@@ -474,7 +474,7 @@ class RunDirectory:
         """Final weights, checked to be those of the result."""
         weights, result = load_tensors(self.path / MODEL)[0], self.result
         if result is not None and digest(weights) != result[WEIGHTS]:
-            raise CorruptFileError(f"{self.path / MODEL} is corrupt: its result is about other weights.")
+            raise CorruptFileError(f"{self.path / MODEL} is corrupt: its result belongs to other weights.")
         return weights
 
 

@@ -48,7 +48,7 @@ class Feature:
 def features_of(data: SplitDataset, option: str = "run") -> list[Feature]:
     """Return the features of a table: its columns, each with all inputs that encode it."""
     if data.feature_names is None:
-        rule = "be on a table" if option == "run" else "be left out but for a table"
+        rule = "be on a table" if option == "run" else "be left out except for a table"
         raise ArgumentError(f"`{option}` must {rule}, whose features have names; got {data.name}.")
     encoding = data.train.encoding
     if encoding is None:
@@ -73,7 +73,8 @@ def named_feature(data: SplitDataset, name: str, option: str = "feature") -> Fea
 
 def priced_cost(data: SplitDataset, prices: Mapping[str, float]) -> Cost:
     """Squared L2, weighted if features are of different types, with prices for some of them: of a move by one
-    standard deviation, of another category, or of a gap. They hold for all inputs of a column; ∞ freezes."""
+    standard deviation, of another category, or of a missing value. They hold for all inputs of a column; ∞
+    freezes it."""
     width = math.prod(data.train.inputs.shape[1:])
     weights = torch.ones(width) if data.weights is None else data.weights.clone()
     free = torch.ones(width, dtype=torch.bool)
@@ -105,12 +106,12 @@ def load_model(run: RunDirectory, *, model: str | None = None) -> nn.Module:
 def rebuild_model(run: RunDirectory, settings: Settings, data: SplitDataset, given: str | None) -> nn.Module:
     """Build the network of a run. A user's own file is executed only if it is named again."""
     if not is_own_file(settings.model):
-        rule = f"be left out: the run's own, {settings.model}, is no file"
+        rule = f"be left out: the network of the run, {settings.model}, is not a file"
         require(given in (None, settings.model), "model", rule, given)
         return build_model(settings.model, data, settings.seed)
     if given is None:
         raise ArgumentError(
-            f"`model` must be given again, since the run's own, {settings.model}, would be executed: "
+            f"`model` must be given again, since the file of the run, {settings.model}, would be executed: "
             f"give {settings.model} if you trust it."
         )
     rule = f"name the factory that the run was started with, {_factory(settings.model)}"
@@ -152,7 +153,7 @@ def read_settings(run: RunDirectory) -> Settings:
     if place is None:  # the stored folder is relative to the run
         return replace(settings, folder=settings.folder and os.path.realpath(run.path / settings.folder))
     kind, own, _ = data.partition(":")
-    require(own != "", "run_data", f"be left out for {data}, which is no file of yours", place)
+    require(own != "", "run_data", f"be left out for {data}, which is not a file", place)
     given, colon, path = place.partition(":")
     require(colon != "" and given == kind, "run_data", f"begin with {kind}: as the run's data do", place)
     return replace(settings, folder=f"{kind}:{os.path.realpath(Path(path).expanduser())}")
@@ -190,13 +191,13 @@ def load_same_data(run: RunDirectory, settings: Settings) -> SplitDataset:
     kind, own, path = place.partition(":")
     if own and not Path(path).expanduser().exists():
         raise RunError(
-            f"{run.path} was trained on {place}, and nothing is there now; if it was moved, "
-            f"--run-data {kind}:PATH says where to."
+            f"{run.path} was trained on {place}, which does not exist now; give its new "
+            f"location with --run-data {kind}:PATH."
         )
     data = load_data(settings)
     if data.sha256 != run.record.data_sha256:
         place_now = settings.data if run.moved is None else run.moved
-        raise RunError(f"{run.path} was started with other data: {place_now} now has another sha256.")
+        raise RunError(f"{run.path} was started with other data: the sha256 of {place_now} differs now.")
     rows = run.rows
     if rows.keys() != data.rows.keys() or not all(torch.equal(rows[name], data.rows[name]) for name in rows):
         raise RunError(f"{run.path} was started with another split than {settings.data} has now.")

@@ -69,8 +69,8 @@ def serialize(value: Any) -> Any:
         return value
     name = type(value).__name__
     if _CLASSES.get(name) is not type(value):
-        known = ", ".join(_CLASSES)
-        raise UnsupportedError(f"A run can store {known}; {name} holds code and cannot be stored.")
+        names = ", ".join(_CLASSES)
+        raise UnsupportedError(f"A run can store {names}; {name} holds code and cannot be stored.")
     entries = {field.name: serialize(getattr(value, field.name)) for field in fields(value) if field.init}
     return {"type": name, **entries}
 
@@ -80,7 +80,7 @@ def deserialize(content: Any) -> Any:
     try:
         return _deserialize(content)
     except (TypeError, ValueError, KeyError) as reason:
-        raise RunError(f"A run is corrupt: {str(content)[:60]} describes nothing: {reason}.") from None
+        raise RunError(f"A run is corrupt: {str(content)[:60]} is not valid: {reason}.") from None
 
 
 def _deserialize(content: Any) -> Any:
@@ -103,7 +103,7 @@ def _map_numbers(values: Any, function: Callable[[Any], Any]) -> Any:
     return function(values)
 
 
-RUN_VERSION = 4
+RUN_VERSION = 5
 
 
 class RunRecord(Struct, forbid_unknown_fields=True, frozen=True):
@@ -190,7 +190,7 @@ class _Regression(Struct, forbid_unknown_fields=True):
 
 class _Result(Struct, forbid_unknown_fields=True):
     test: _Test
-    level: _Robustness | None
+    robustness: _Robustness | None
     weights_sha256: Sha256
     proof: _Proof | UnsetType = UNSET
     classes: _Classes | UnsetType = UNSET
@@ -210,8 +210,8 @@ def measure_result(done: Fit, loss: ModelLoss, data: SplitDataset) -> dict[str, 
         }
     test = clean_metrics(loss, data.test)
     if not all(math.isfinite(value) for value in test.values()):
-        raise RunError(f"The weights are of no use: their loss on {data.name} is {test['loss']}.")
-    result: dict[str, Any] = {"test": test, "level": robustness}
+        raise RunError(f"The loss on {data.name} is {test['loss']}: the weights must give a finite loss.")
+    result: dict[str, Any] = {"test": test, "robustness": robustness}
     if done.proof is not None:
         result["proof"] = {"gamma": done.proof.gamma, **done.proof.as_json()}
     if data.classes is None:

@@ -157,5 +157,7 @@ def _final_penalty(run: RunDirectory) -> tuple[float | None, float | None]:
     """Return γ and ρ̂ of a completed run; None for methods other than WRM."""
     if (result := run.result) is None:
         raise RunError(f"{run.path} is incomplete; `certus resume {run.path}` continues it.")
-    level = result["level"]
-    return (None, None) if level is None else (float(level["gamma"]), float(level["rho_hat"]))
+    robustness = result["robustness"]
+    if robustness is None:
+        return None, None
+    return float(robustness["gamma"]), float(robustness["rho_hat"])

@@ -53,7 +53,9 @@ def column_costs(text: str) -> dict[str, float]:
     rule = "be COLUMN=COST, several separated by commas"
     costs = _numbers_by_name("feature_cost", text, listed_names(text), "column", rule)
     for name, cost in costs.items():
-        require(cost > 0, "feature_cost", "be positive, inf to freeze", repr(f"{name}={cost:g}"))
+        require(
+            cost > 0, "feature_cost", "be positive, or inf to keep the column fixed", repr(f"{name}={cost:g}")
+        )
     return costs
 
 
@@ -94,13 +96,13 @@ def option_field(
     default: T,
     help: str,
     *,
-    shown: str = "",
+    default_text: str = "",
     flags: tuple[str, ...] = (),
     choices: tuple[str, ...] = (),
 ) -> T:
-    """Return a field of a dataclass that is an option of a command, under a panel of ``--help``; its default
-    is ``shown`` in words where it depends on other options, and its flags are given where not its name."""
-    about = {"panel": panel, "help": help, "shown": shown, "flags": flags, "choices": choices}
+    """Return a field of a dataclass that is an option of a command, under a panel of ``--help``. The
+    ``default_text`` describes a default that depends on other options; ``flags`` replace the field's name."""
+    about = {"panel": panel, "help": help, "default_text": default_text, "flags": flags, "choices": choices}
     return field(default=default, metadata=about)
 
 
@@ -155,38 +157,42 @@ class Settings:
         "inf keeps a column fixed.",
     )
     norm: str | None = _method_option(
-        None, "Norm of the perturbations of fgsm, bim and pgd.", shown="inf", choices=tuple(NORMS)
+        None, "Norm of the perturbations of fgsm, bim and pgd.", default_text="inf", choices=tuple(NORMS)
     )
     epsilon: float | None = _method_option(
         None,
-        "Largest norm of a perturbation of fgsm, bim and pgd. from:RUN is the root mean square distance "
-        "by which wrm moves the training data of that run.",
+        "Radius of the perturbations of fgsm, bim and pgd: a number, or from:RUN for the root mean square "
+        "distance of the perturbations in the wrm training of RUN.",
     )
     steps: int = _method_option(
-        ATTACK_STEPS, "Gradient steps of bim and pgd, and of wrm with --maximizer paper.", shown="15"
+        ATTACK_STEPS, "Gradient steps of bim and pgd, and of wrm with --maximizer paper.", default_text="15"
     )
-    step_size: float | None = _method_option(None, "Step size of bim and pgd.", shown="2.5 * epsilon / steps")
+    step_size: float | None = _method_option(
+        None, "Step size of bim and pgd.", default_text="2.5 * epsilon / steps"
+    )
     clip: bool = _method_option(True, "Keep perturbed inputs inside the domain of the data, such as [0, 1].")
     epochs: int = _optimisation_option(
-        PLAIN.epochs, "Passes over the training data.", shown="10, more for small data"
+        PLAIN.epochs, "Passes over the training data.", default_text="10, more for small data"
     )
     batch_size: int = _optimisation_option(
         PLAIN.batch_size, "Samples per optimisation step, over all processes."
     )
     optimizer: str = _optimisation_option("adam", "Optimisation algorithm.", choices=("adam", "sgd"))
     learning_rate: float = _optimisation_option(
-        PLAIN.learning_rate, "Learning rate.", shown="0.01 with --certified, else 0.004 for mlp:…, else 0.001"
+        PLAIN.learning_rate,
+        "Learning rate.",
+        default_text="0.01 with --certified, else 0.004 for mlp:…, else 0.001",
     )
     schedule: str = _optimisation_option(
         PLAIN.schedule,
         "Schedule of the learning rate: constant, or a cosine that falls to 0.",
-        shown="constant; cosine with --certified",
+        default_text="constant; cosine with --certified",
         choices=("constant", "cosine"),
     )
     weight_decay: float | str = _optimisation_option(
         0.0,
         "L2 penalty (λ/2)·|w|² on the weights: λ for all layers, or LAYER=λ for one; may be repeated.",
-        shown="0",
+        default_text="0",
     )
     class_weights: str = _model_option(
         "equal",
@@ -220,7 +226,7 @@ class Settings:
         TOLERANCE, "Accuracy to which wrm solves each inner problem, in units of the loss."
     )
     seed: int = _optimisation_option(0, "Seed of the data split, the initial weights and the batches.")
-    target: str | None = _data_option(None, "Column of a table to predict.", shown="the last column")
+    target: str | None = _data_option(None, "Column of a table to predict.", default_text="the last column")
     drop: str = _data_option("", "Columns of a table to leave out, separated by commas.")
     categorical: str = _data_option(
         "", "Numeric columns of a table that are categories, separated by commas."
@@ -236,7 +242,7 @@ class Settings:
     split: str | None = _data_option(
         None,
         "Split of a table: random, stratified by label, or by the groups or dates in --split-by.",
-        shown="random, unless --split-by is given",
+        default_text="random, unless --split-by is given",
         choices=SPLIT_WAYS,
     )
     split_by: str | None = _data_option(
@@ -287,7 +293,7 @@ class Settings:
                 f"got epsilon={self.epsilon} and norm={self.norm}."
             )
         natural, follows = self.cost == "natural", self.certified and self.rho is not None
-        loss_rule = "be cross-entropy in certified training, which is about that"
+        loss_rule = "be cross-entropy in certified training, whose bounds are for that loss"
         for name, valid, rule in (
             ("tolerance", 0 <= self.tolerance < math.inf, "be finite and not negative"),
             ("batch_size", self.batch_size < 2**31, "be less than 2³¹"),
@@ -330,26 +336,29 @@ class CertifySettings:
     rho: tuple[float, ...] = _sample_option(
         (),
         "Mean transport cost, a mean squared distance; may be repeated.",
-        shown="the square of EPSILON if that is given, else the rho of the run",
+        default_text="the square of EPSILON if that is given, else the rho of the run",
     )
     epsilon: tuple[float, ...] = _sample_option(
-        (), "Certify the accuracy if each sample moves by at most this, in the cost's norm; may be repeated."
+        (),
+        "Radius of certified accuracy: the largest move of each sample in the cost's norm; may be repeated.",
     )
     confidence: float | None = _bound_option(
         None,
         "Bound the population too, with this confidence. The samples must be held out.",
-        shown="no population bound; 0.95 with --smoothing",
+        default_text="no population bound; 0.95 with --smoothing",
     )
     clip: float | None = _bound_option(None, "Certify min(loss, CLIP) in place of the loss.")
     data: str | None = _sample_option(
-        None, "Data set, as for certus train; scaled as the run's own.", shown="the run's own"
+        None,
+        "Data set to certify on, as for certus train; scaled like the run's own.",
+        default_text="the run's own",
     )
     split: str = _sample_option(
         "test",
         "Split of the data: test, calibration, train, all, or a named later sample such as 2018.",
-        shown="test; all with --data",
+        default_text="test; all with --data",
     )
-    samples: int | None = _sample_option(None, "Number of samples, drawn at random.", shown="all")
+    samples: int | None = _sample_option(None, "Number of samples, drawn at random.", default_text="all")
     seed: int = _sample_option(
         0, "Seed of the samples and of the population bound. Fix it before you see results."
     )
@@ -363,7 +372,7 @@ class CertifySettings:
     gammas: tuple[float, ...] | None = _bound_option(
         None,
         "Value of the dual variable gamma; may be repeated.",
-        shown="a grid that is chosen",
+        default_text="a grid chosen from the data",
         flags=("--gamma",),
     )
     local_radii: int = _bound_option(
@@ -375,7 +384,7 @@ class CertifySettings:
     class_weights: str = _sample_option(
         "equal",
         "Weights of the classes in the loss: equal, or balanced by their frequency.",
-        shown="as in training",
+        default_text="as in training",
         choices=CLASS_WEIGHTS,
     )
 

@@ -59,7 +59,7 @@ def start_run(
     criterion = build_criterion(settings, data)
     images = data.train.inputs.dim() == 4
     for name, value in (("translate", settings.translate), ("affine", settings.affine)):
-        require(images or value == 0, name, "be 0 for data that are no images", value)
+        require(images or value == 0, name, "be 0 for inputs that are not images", value)
     cost, domain = build_cost(settings, data), data.domain if settings.clip else Unbounded()
     build_method(settings, cost, domain)
     if settings.method in ITERATED and settings.step_size is None:

@@ -116,23 +116,23 @@ class Statement:
         try:
             return messages + table_differences(self.table.decode(errors="replace"), sample_table(again))
         except csv.Error as reason:
-            return [*messages, f"{TABLE}: it is no table: {reason}"]
+            return [*messages, f"{TABLE} is not a CSV table: {reason}"]
 
     def remarks(self, again: Certificate | SmoothedCertificate) -> list[str]:
         """List circumstances that a reader of the outcome should know, such as other versions."""
         about, now = self.content["about"], again.about
         messages = [
-            f"{name.replace('_', ' ')} {about.get(name)} made it; this is {now[name]}"
+            f"written with {name.replace('_', ' ')} {about.get(name)}; this is {now[name]}"
             for name in _VERSIONS
             if about.get(name) != now[name]
         ]
         if self.noise is not None and (threads := about.get("threads")) != now["threads"]:
             messages.append(
-                f"{threads} threads made it; these are {now['threads']}: "
-                "a prediction on a boundary may be another"
+                f"written with {threads} threads; this process has {now['threads']}: "
+                "predictions on a decision boundary may differ"
             )
         if self.noise is None and self.table is None:
-            messages.append(f"{TABLE} is absent: its rows were not compared")
+            messages.append(f"{TABLE} does not exist: its rows were not compared")
         return messages
 
 

@@ -63,7 +63,7 @@ def parse_json(text: str) -> Any:
 
     >>> parse_json('{"rho": 0.1, "rho": 0.2}')
     Traceback (most recent call last):
-    certus.storage.files.CorruptFileError: the key "rho" is there twice.
+    certus.storage.files.CorruptFileError: the key "rho" occurs twice.
     """
     try:
         content = json.loads(
@@ -79,7 +79,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     entries: dict[str, Any] = {}
     for name, value in pairs:
         if name in entries:
-            raise CorruptFileError(f'the key "{name}" is there twice.')
+            raise CorruptFileError(f'the key "{name}" occurs twice.')
         entries[name] = value
     return entries
 
@@ -87,7 +87,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _finite(text: str) -> float:
     number = float(text)
     if not math.isfinite(number):
-        raise CorruptFileError(f"{text[:20]} is no finite number.")
+        raise CorruptFileError(f"{text[:20]} is not a finite number.")
     return number
 
 
@@ -154,7 +154,7 @@ def open_regular(path: Path, most: int | None = None) -> BinaryIO:
         # Without waiting for the writer of a pipe.
         handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     except ValueError:  # a NUL byte, or half of a surrogate pair
-        raise OSError(errno.EINVAL, "its name is no name of a file", str(path)) from None
+        raise OSError(errno.EINVAL, "its name is not valid", str(path)) from None
     about, code, message = os.fstat(handle), errno.EINVAL, ""
     if stat.S_ISDIR(about.st_mode):
         code, message = errno.EISDIR, os.strerror(errno.EISDIR)

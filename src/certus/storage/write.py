@@ -48,7 +48,7 @@ def write_atomically(path: Path, content: bytes) -> None:
         with temporary.open("xb") as file:
             with contextlib.suppress(FileNotFoundError):
                 os.chmod(temporary, stat.S_IMODE(target.stat().st_mode))
-                note = " What it held before is kept."
+                note = " Its previous content is unchanged."
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
@@ -166,7 +166,7 @@ class RunLock:
             raise RunError(f"Cannot write {path}: there is no such folder.")
         try:
             if issubclass(FileLock, SoftFileLock):  # a plain file, which would outlive a killed process
-                raise OSError(errno.ENOSYS, "this system has none")
+                raise OSError(errno.ENOSYS, "this system has no file locks")
             lock = FileLock(path, fallback_to_soft=False)
             try:
                 lock.acquire(timeout=0)
@@ -179,8 +179,8 @@ class RunLock:
             if reason.errno not in _MISSING:
                 raise RunError(f"Cannot write {path}: {reason.strerror}.") from None
             raise RunError(
-                f"{self._folder} needs a lock, and there is none to be had: {reason.strerror}. "
-                "If no other process uses the folder, --no-lock continues without one."
+                f"{self._folder} cannot be locked: {reason.strerror}. "
+                "If no other process uses the folder, add --no-lock."
             ) from None
         self._held.callback(lock.release)
         with contextlib.suppress(OSError):

@@ -210,7 +210,7 @@ def fit(
     method = as_method(method)
     fabric = fabric or one_device(model)
     # A compiled model trains as it is. Exchanging gradients is the fabric's task, not that of a wrapper.
-    given, bare = model, unwrapped(model)
+    wrapper, bare = model, unwrapped(model)
     if any(isinstance(part, DataParallel | DistributedDataParallel) for part in model.modules()):
         model = bare
     train: DataLike = data.train if isinstance(data, SplitDataset) else data
@@ -259,7 +259,7 @@ def fit(
         state.prove = theta.prove
     # The ascent runs on the bare model: its passes are no business of a wrapper that synchronises gradients.
     loss, noisy = ModelLoss(model, criterion), training_noise(noise, method)
-    seen = loss if noisy is None else NoisyLoss(model, criterion, noisy)
+    noisy_loss = loss if noisy is None else NoisyLoss(model, criterion, noisy)
     with ExitStack() as stack:
         if progress is not False and rank == 0:
             from certus.training.callbacks import ProgressBar  # which is a Callback
@@ -277,7 +277,7 @@ def fit(
                     if augment is not None:
                         inputs = augment(inputs)
                     weighted = {} if weights is None else {"weights": weights}  # a method may not take any
-                    perturbed = method.perturb(seen, inputs, targets, **weighted)
+                    perturbed = method.perturb(noisy_loss, inputs, targets, **weighted)
                     assert perturbed.targets is not None
                     moved = perturbed.inputs
                     if noisy is not None:
@@ -308,7 +308,7 @@ def fit(
                 state.epoch, state.step, state.sums, state.seconds = state.epoch + 1, 0, Sums(), 0.0
                 for hook in hooks:
                     hook.on_epoch_end(state)
-        given.eval()
+        wrapper.eval()
         method.train(False)
         robustness, proof = None, None if theta is None else theta.settle(few)
         if method.penalty is not None:
@@ -317,8 +317,8 @@ def fit(
             measure = measure_robustness if method.penalty.rho is None else calibrate
             with torch.random.fork_rng():
                 torch.manual_seed(mix(seed, epochs, 0, rank))
-                robustness = measure(method.penalty, seen, loader, loader.batch_size, fabric)
-    return Fit(given, state.history, robustness, proof)
+                robustness = measure(method.penalty, noisy_loss, loader, loader.batch_size, fabric)
+    return Fit(wrapper, state.history, robustness, proof)
 
 
 def one_device(model: nn.Module) -> Fabric:
@@ -335,8 +335,8 @@ def _close_epoch(
     clean = {} if held_out is None else clean_metrics(loss, held_out)
     if not all(math.isfinite(value) for value in (*means.values(), *clean.values())):
         raise DivergedError(
-            f"The weights are useless after epoch {state.epoch + 1}: a loss is not finite. "
-            "A smaller learning rate may help; the run keeps its last good checkpoint."
+            f"The loss is not finite after epoch {state.epoch + 1}. Use a smaller learning rate; a run keeps "
+            "its last checkpoint with a finite loss."
         )
     gamma = None if state.method.penalty is None else state.method.penalty.gamma
     names = ("accuracy", "phi", "rho_running", "gradients", "converged")

@@ -276,7 +276,7 @@ class CertifiedSet:
 
     @torch.no_grad()
     def __call__(self, model: nn.Module) -> None:
-        require(model is self._model, "model", "be the one that the set was made for", "another")
+        require(model is self._model, "model", "be the model that this projection was created for", "another")
         for part in self._clipped:
             part.clip()
         if self._blocks is None:

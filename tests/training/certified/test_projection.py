@@ -146,7 +146,7 @@ def test_what_cannot_be_proven_is_refused_by_its_path() -> None:
     with pytest.raises(UnsupportedError, match="strongly convex"):
         make(*plain, cost=SquaredSup())
     with pytest.raises(
-        certus.errors.ArgumentError, match="`model` must be the one that the set was made for"
+        certus.errors.ArgumentError, match="`model` must be the model that this projection was created for"
     ):
         CertifiedSet(plain, 1.0, input_shape=(4,))(certified_mlp(4, [8], 3))
     with pytest.raises(certus.errors.ArgumentError, match="`gamma` must be positive and finite; got -1"):

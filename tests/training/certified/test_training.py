@@ -120,7 +120,7 @@ def test_the_floor_of_gamma_can_be_raised() -> None:
     wrm.gamma_min = 50.0
     assert wrm.gamma == 50.0
     assert wrm.at_floor
-    with pytest.raises(ArgumentError, match="`gamma_min` must be left alone where γ is given"):
+    with pytest.raises(ArgumentError, match="`gamma_min` must not be set with a fixed γ"):
         WRM(1.0).gamma_min = 2.0
     theta.gamma = 2.0
     assert theta.ceiling == pytest.approx(4 * (1 - SAFETY))

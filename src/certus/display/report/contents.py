@@ -121,7 +121,7 @@ def measure_run(
             remarks.append(f"{name} is left out. {reason}")
             return None
         if certificate.about["digests"]["weights"] != weights:
-            remarks.append(f"{name} is left out: it is about other weights.")
+            remarks.append(f"{name} is left out: it belongs to other weights.")
             return None
         return certificate
 
