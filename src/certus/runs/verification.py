@@ -80,6 +80,7 @@ class Statement:
         except (CorruptFileError, ArgumentError) as reason:
             raise CorruptFileError(f"{file} is corrupt: its settings do not fit: {reason}") from None
         content = _content(certificate) if smoothed else without_checksum(content)
+        content.pop("check", None)  # which only the kernel reads
         table = None if smoothed else _bytes(file.parent / TABLE)
         stated = Statement(content, Path(origin.run), settings, noise, table)
         return stated if _bytes(file) == before else Statement.read(file)
