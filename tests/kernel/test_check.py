@@ -232,7 +232,7 @@ def _share(cases: list[Any], most: int | None) -> list[Any]:
 FULL = pytest.param(None, marks=pytest.mark.soak, id="all")
 
 
-@pytest.mark.parametrize("most", [50, FULL])
+@pytest.mark.parametrize("most", [12, FULL])
 @pytest.mark.parametrize("kind", ["dense", "linear", "weighted", "label cost", "population", "regression"])
 def test_no_forged_number_of_a_certificate_is_proven(kind: str, most: int | None, tmp_path: Path) -> None:
     """Every entry is changed, one at a time. Either the kernel does not verify the file, or everything that
@@ -252,6 +252,7 @@ def test_no_forged_number_of_a_certificate_is_proven(kind: str, most: int | None
         _claims_hold(forged, fresh, same=place[0] not in PROBLEM)
         for rho in fresh.rhos if place[0] not in PROBLEM else ():
             assert checked.statement.loss(rho)[0] >= fresh.lower(rho)
+        if place[0] not in PROBLEM:
             _not_shown_as_proven(path, fresh)
     assert accepted > 0  # of numbers that became weaker, or are not proven
 
@@ -287,7 +288,7 @@ def _attained(problem: Problem, rho: float, weights: Tensor | None, by_class: li
     return best
 
 
-@pytest.mark.parametrize("most", [40, FULL])
+@pytest.mark.parametrize("most", [10, FULL])
 @pytest.mark.parametrize(
     "kind", ["dense", "shaped", "convolutional", "masked", "matrix", "linear", "label cost"]
 )
@@ -314,7 +315,7 @@ def test_no_forged_tensor_proves_too_much(kind: str, most: int | None, tmp_path:
         _judge_problem(forged, tmp_path, fresh if file == FILES[2] else None)
 
 
-@pytest.mark.parametrize("most", [40, FULL])
+@pytest.mark.parametrize("most", [10, FULL])
 @pytest.mark.parametrize("kind", ["dense", "masked", "label cost", "convolutional"])
 def test_no_forged_description_proves_too_much(kind: str, most: int | None, tmp_path: Path) -> None:
     """The same for every entry of graph.json."""
