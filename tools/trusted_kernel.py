@@ -23,7 +23,7 @@ PARTS = {
     "Means, error rates and populations": (
         *("knapsack", "binomial", "concentration", "statement", "smoothing"),
     ),
-    "Files": ("files",),
+    "Files": ("files", "check", "__main__"),
 }
 """Heading → files, in an order to read them."""
 

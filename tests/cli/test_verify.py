@@ -35,13 +35,41 @@ def failed(done: Done, message: str) -> None:
 def test_verified(folder: Path) -> None:
     done = certus("verify", "kept/certificate.json", folder=folder)
     assert (done.returncode, done.stderr) == (0, "")
+    assert "numbers compared: proven." in done.stdout
+    done = certus("verify", "kept/certificate.json", "--recompute", folder=folder)
+    assert (done.returncode, done.stderr) == (0, "")
     assert "agrees to 1e-9 of its size" in done.stdout
     (folder / "alone").mkdir()
     shutil.copy(folder / "kept/certificate.json", folder / "alone")
-    done = certus("verify", "alone/certificate.json", "--json", folder=folder)
+    done = certus("verify", "alone/certificate.json", "--recompute", "--json", folder=folder)
     absent = "samples.csv does not exist: its rows were not compared"
     assert json.loads(done.stdout) == {"verified": True, "differences": [], "remarks": [absent]}
     assert (done.returncode, done.stderr) == (0, f"{absent}.\n")
+
+
+def test_checked_from_files_alone(folder: Path, tmp_path: Path) -> None:
+    """Without a run, the rows are those included, or given; and a number that does not follow exits 1."""
+    options = ["--rho", "0.002", "--gamma", "4.0", "--local-radii", "1", "--attack-steps", "1"]
+    place = str(tmp_path / "sent")
+    done = certus("certify", "run", *options, "--include-data", "-o", place, folder=folder)
+    assert done.returncode == 0, done.stderr
+    done = certus("verify", "certificate.json", "--json", folder=tmp_path / "sent")
+    printed = json.loads(done.stdout)
+    assert (done.returncode, printed["verified"], printed["evidence"]) == (0, True, "proven")
+    assert all(number["follows"] for number in printed["numbers"])
+    (tmp_path / "sent/rows.safetensors").rename(tmp_path / "rows.safetensors")
+    shutil.copytree(tmp_path / "sent", tmp_path / "far")
+    text = json.loads((tmp_path / "far/certificate.json").read_text())
+    text["about"]["run"] = "nowhere"
+    (tmp_path / "far/certificate.json").write_text(json.dumps(add_checksum(text)))
+    refused(certus("verify", "certificate.json", folder=tmp_path / "far"), "nowhere is not a run directory")
+    rows = ["--data", "../rows.safetensors"]
+    assert certus("verify", "certificate.json", *rows, folder=tmp_path / "far").returncode == 0
+    rows = ["--data", "certificate.json"]
+    refused(certus("verify", "certificate.json", *rows, folder=tmp_path / "far"), "header")
+    again = certus("certify", "run", *options, "-o", place, folder=folder)
+    assert again.returncode == 0
+    assert "rows.safetensors" not in {file.name for file in (tmp_path / "sent").iterdir()}
 
 
 def _other_start(content: dict[str, Any]) -> None:
@@ -75,10 +103,10 @@ def test_a_forged_certificate_exits_1(
     content = json.loads((folder / "kept/certificate.json").read_text())
     forge(content)
     (folder / "forged.json").write_text(json.dumps(add_checksum(content)))
-    done = certus("verify", "forged.json", folder=folder)
+    done = certus("verify", "forged.json", "--recompute", folder=folder)
     failed(done, message)
     assert done.stdout == ""
-    done = certus("verify", "forged.json", "--json", folder=folder)
+    done = certus("verify", "forged.json", "--recompute", "--json", folder=folder)
     assert done.returncode == 1
     printed = json.loads(done.stdout)
     assert not printed["verified"]
@@ -96,7 +124,10 @@ def test_a_damaged_certificate_exits_1(folder: Path) -> None:
     shutil.copytree(folder / "kept", folder / "row")
     table = folder / "row/samples.csv"
     table.write_text(table.read_text().replace(",concave,", ",local,", 1))
-    failed(certus("verify", "row/certificate.json", folder=folder), "samples.csv: it is not the file that")
+    failed(
+        certus("verify", "row/certificate.json", "--recompute", folder=folder),
+        "samples.csv: it is not the file that",
+    )
 
 
 def test_misuse_exits_2(folder: Path) -> None:

@@ -36,12 +36,12 @@ from certus.certificates.confidence import clopper_pearson, first_proven, succes
 from certus.certificates.dual_values import AttackAggregate, DualAggregate, DualValues
 from certus.certificates.error_costs import proposed_gamma, worst_error
 from certus.certificates.population import Population
-from certus.data import Samples
+from certus.data import DataLike, Samples
 from certus.errors import ArgumentError, UnsupportedError, require_number
+from certus.kernel import problem as trusted
 from certus.kernel.evidence import Evidence
 from certus.kernel.rounding import SOME, down, slack, up
 from certus.kernel.statement import Statement
-from certus.storage.write import write_json
 
 
 @dataclass(frozen=True)
@@ -75,6 +75,8 @@ class SampleMover(Protocol):
     def nearest_errors(self, rhos: Sequence[float]) -> tuple[Tensor, Samples]: ...
 
     def evaluate(self, data: Samples) -> tuple[float, float | None]: ...
+
+    def witnesses(self, gammas: Sequence[float]) -> tuple[trusted.Problem, dict[str, Tensor]]: ...
 
 
 class AttainedDistribution(NamedTuple):
@@ -153,6 +155,7 @@ class Certificate(Renderable):
         differing_predictions: the number of samples that the model, in its own precision, predicts otherwise
             than the certified network in float64.
         source: moves the points, for ``worst_case_data``; None if read from a file.
+        file: where it was read from; None if it is fresh.
     """
 
     statement: Statement
@@ -171,6 +174,7 @@ class Certificate(Renderable):
     differing_predictions: int = 0
     labels: Literal["given", "predicted"] = "given"
     source: SampleMover | None = None
+    file: Path | None = None
 
     def __post_init__(self) -> None:
         check_certificate(self)
@@ -185,6 +189,11 @@ class Certificate(Renderable):
         """The evidence of the upper sides: "proven", "assumed" if they rest on ``assumptions``, or "stated"
         if they were read from a file. Without any, that of the lower sides: "attained"."""
         return self.statement.evidence if self.no_proof is None else Evidence.ATTAINED
+
+    @property
+    def lower_evidence(self) -> Evidence:
+        """The evidence of the lower sides: "attained", or "stated" if they were read from a file."""
+        return Evidence.ATTAINED if self.file is None else Evidence.STATED
 
     @property
     def samples(self) -> int:
@@ -221,11 +230,16 @@ class Certificate(Renderable):
         """(n,) no error of a sample costs less; None for a regression."""
         return self.statement.error_costs
 
-    def save(self, path: str | Path) -> None:
-        """Write it as JSON for ``load``: everything but the dual values and the data."""
-        from certus.certificates.files import as_json  # which is about certificates
+    def save(self, path: str | Path, *, include_data: bool = False) -> None:
+        """Write it as JSON for ``load``, and beside it the files that ``python -m certus.kernel`` checks it
+        from: the network, and the witnesses of the bounds at ``rhos``.
 
-        write_json(Path(path), as_json(self))
+        Args:
+            include_data: write the rows, too, without which it can only be checked by those who have them.
+        """
+        from certus.certificates.files import write_certificate  # which is about certificates
+
+        write_certificate(self, Path(path), include_data=include_data)
 
     @staticmethod
     def load(path: str | Path) -> Certificate:
@@ -233,6 +247,17 @@ class Certificate(Renderable):
         from certus.certificates.files import read_certificate  # which is about certificates
 
         return read_certificate(Path(path))
+
+    def verify(self, data: DataLike | None = None) -> Certificate:
+        """Check a loaded certificate by the kernel, and return it with what that proves in place of what the
+        file states; lower sides stay as stated. Raises ``VerificationError`` where a number does not follow.
+
+        Args:
+            data: the certified samples, unless the file includes them.
+        """
+        from certus.certificates.files import verified_certificate  # which is about certificates
+
+        return verified_certificate(self, data)
 
     @cached_property
     def attained(self) -> tuple[AttainedDistribution, ...]:

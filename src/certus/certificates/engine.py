@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import torch
 from torch import Tensor
@@ -33,8 +33,10 @@ from certus.certificates.local_bounds import Grid, LocalBounds, SampleValues, we
 from certus.certificates.lower_bounds import attack_balls, checked_outputs, loss_lower_bound
 from certus.certificates.problem import BATCH, Problem, gather
 from certus.certificates.progress import LEVEL, LOOK, NEAREST, PUSH
+from certus.certificates.witnesses import Witnesses, collect
 from certus.data import Samples
 from certus.errors import UnsupportedError
+from certus.kernel import problem as trusted
 from certus.kernel.rounding import mean_down, mean_up
 from certus.kernel.rules import DualBounds
 
@@ -152,6 +154,20 @@ class Engine:
             self.cache.save(gamma, number, moves)
         self.progress(LEVEL * len(start) * self.labels)
         return level
+
+    def witnesses(self, gammas: Sequence[float]) -> tuple[trusted.Problem, Witnesses]:
+        """The kernel's problem about all samples, and what it needs to prove these γ again. Ascents are
+        repeated, unless their moves are cached: to keep all of them would take more memory than the data."""
+        if self.problem.claimed:
+            raise UnsupportedError("the bounds given as `smoothness` are claims, which no file can prove.")
+
+        def moves(number: int, here: LocalBounds, gamma: float) -> Tensor:
+            shape = (self.labels, *here.problem.inputs.shape)
+            cached = None if self.cache is None else self.cache.load(gamma, number, shape)
+            return here.proposals(gamma) if cached is None else cached
+
+        local = enumerate(self._local_bounds())
+        return collect(((here, partial(moves, number, here)) for number, here in local), self.grid, gammas)
 
     def transported(self, gamma: float | None) -> Samples:
         """T̂_γ of all samples, or the samples themselves: the points whose costs and losses ``levels`` has."""

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
+import json
 import math
-from dataclasses import asdict
+from collections.abc import Mapping
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import torch
 from msgspec import Meta, Struct
+from safetensors.torch import save
 from torch import Tensor
 
 from certus.bounds.smoothness import validity_statement
@@ -19,11 +23,26 @@ from certus.certificates.cache import differences
 from certus.certificates.certificate import Certificate
 from certus.certificates.confidence import INEQUALITIES
 from certus.certificates.dual_values import AttackAggregate, DualAggregate
-from certus.certificates.error_costs import error_distance
+from certus.certificates.error_costs import error_distance, proposed_gamma
+from certus.certificates.graph_files import describe_problem, load_graph
 from certus.certificates.population import Move, Population
-from certus.errors import CertusError, ContradictionError, require
+from certus.certificates.problem import gather
+from certus.data import DataLike, Samples
+from certus.errors import (
+    ArgumentError,
+    CertusError,
+    ContradictionError,
+    UnsupportedError,
+    VerificationError,
+    require,
+)
+from certus.kernel.check import FILES, ROWS, Checked, NotProven, check, digest_rows, sibling
+from certus.kernel.files import read_bytes
+from certus.kernel.knapsack import dual_bound
+from certus.kernel.passes import Refused
 from certus.kernel.rules import Rule
 from certus.kernel.statement import PopulationBounds, Statement
+from certus.losses import predicted
 from certus.storage.files import (
     Confidence,
     CorruptFileError,
@@ -35,7 +54,12 @@ from certus.storage.files import (
     convert,
     read_json,
 )
-from certus.storage.write import add_checksum, verify_checksum, without_checksum
+from certus.storage.write import (
+    add_checksum,
+    verify_checksum,
+    without_checksum,
+    write_atomically,
+)
 
 CERTIFICATE_VERSION = 7
 
@@ -69,7 +93,7 @@ def as_json(certificate: Certificate) -> dict[str, Any]:
         "accuracies": [asdict(accuracy) for accuracy in certificate.accuracies()],
         "population": _population(certificate.population, certificate.samples),
         "aggregates": [
-            asdict(line) | {"bound": certificate.statement.means[line.gamma]}
+            asdict(line) | {"bound": certificate.statement.means.get(line.gamma, math.inf)}
             for line in certificate.aggregates
         ],
         "attacks": [asdict(attack) for attack in certificate.attacks],
@@ -88,11 +112,137 @@ def as_json(certificate: Certificate) -> dict[str, Any]:
     return add_checksum(_plain(content))
 
 
+def write_certificate(certificate: Certificate, path: Path, *, include_data: bool = False) -> None:
+    """Write ``certificate.json`` and the files beside it, which belong to it by their digests."""
+    files = certificate_files(certificate, path.name, include_data=include_data)
+    for name, content in files.items():
+        write_atomically(path.with_name(name), content)
+    remove_absent(path, files)
+
+
+def remove_absent(path: Path, files: Mapping[str, bytes]) -> None:
+    """Remove files of an earlier certificate at this path that the new one does not have."""
+    for name in (*FILES, ROWS):
+        if sibling(path, name).name not in files:
+            sibling(path, name).unlink(missing_ok=True)
+
+
+def certificate_files(certificate: Certificate, name: str, *, include_data: bool = False) -> dict[str, bytes]:
+    """Return the content of all files of a certificate, by their names; that with this name comes last."""
+    files: dict[str, bytes] = {}
+    check: dict[str, Any]
+    if certificate.source is None and certificate.file is not None:
+        check = read_content(certificate.file).get("check", {"reason": "the file has no witnesses."})
+        present = [each for each in (*FILES, ROWS) if sibling(certificate.file, each).exists()]
+        files = {each: read_bytes(sibling(certificate.file, each)) for each in present}
+    else:
+        try:
+            files, check = _check_files(certificate, include_data=include_data)
+        except UnsupportedError as reason:
+            check = {"reason": str(reason)}
+    content = add_checksum(as_json(certificate) | {"check": check})
+    beside = {sibling(Path(name), each).name: part for each, part in files.items()}
+    return beside | {name: json_bytes(content)}
+
+
+def json_bytes(content: dict[str, Any]) -> bytes:
+    """Content of a JSON file."""
+    return (json.dumps(content, indent=2, allow_nan=False) + "\n").encode()
+
+
+def used_gammas(certificate: Certificate) -> list[float]:
+    """The γ that prove a number at the ρ asked for, of the sample or of the population."""
+    statement, people, rhos = certificate.statement, certificate.population, certificate.rhos
+    gammas = [statement.loss(rho)[1] for rho in rhos]
+    if people is not None:
+        means = people.upper.means
+        gammas += [min(means, key=lambda gamma: dual_bound({gamma: means[gamma]}, rho)) for rho in rhos]
+    return list(dict.fromkeys(gammas))
+
+
+def _check_files(certificate: Certificate, *, include_data: bool) -> tuple[dict[str, bytes], dict[str, Any]]:
+    """Return the files that the kernel checks a certificate from, and the entry about them."""
+    if certificate.source is None or certificate.no_proof is not None:
+        raise UnsupportedError("of this loss nothing is proven, and no witnesses are kept.")
+    gammas, costs = used_gammas(certificate), certificate.proven_error_cost
+    problem, witnesses = certificate.source.witnesses(gammas)
+    description, tensors = describe_problem(problem)
+    parts = [
+        json_bytes(description),
+        save(tensors),
+        save({name: part.clone(memory_format=torch.contiguous_format) for name, part in witnesses.items()}),
+    ]
+    files = dict(zip(FILES, parts, strict=True))
+    weights = certificate.weights
+    check = {
+        "gammas": gammas,
+        "error_gammas": [
+            0.0 if costs is None else proposed_gamma(costs, rho, weights) for rho in certificate.rhos
+        ],
+        "files": {name: hashlib.sha256(part).hexdigest() for name, part in files.items()},
+        "rows": digest_rows(problem.inputs, problem.targets),
+    }
+    if include_data:
+        single = problem.inputs.float()
+        inputs = single if torch.equal(single.double(), problem.inputs) else problem.inputs
+        rows = {"inputs": inputs.contiguous(), "targets": problem.targets.contiguous()}
+        files[ROWS] = save(rows if weights is None else rows | {"weights": weights})
+    return files, check
+
+
+def check_certificate(certificate: Certificate, data: DataLike | Path | None = None) -> Checked:
+    """Check a loaded certificate by the kernel.
+
+    Args:
+        data: the certified samples, or a file with them, unless they are included.
+
+    Raises ``VerificationError`` if a claim is not proven, ``UnsupportedError`` if nothing can be checked.
+    """
+    file = certificate.file
+    if file is None:
+        raise ArgumentError("A certificate must be loaded from a file to be checked; this one is fresh.")
+    try:
+        return check(file, data if data is None or isinstance(data, Path) else _rows(certificate, data))
+    except NotProven as reason:
+        raise VerificationError(f"{file} is not verified: {reason}.") from None
+    except Refused as reason:
+        raise UnsupportedError(f"{file}: {reason}.") from None
+
+
+def verified_certificate(certificate: Certificate, data: DataLike | None = None) -> Certificate:
+    """Check a loaded certificate by the kernel; see ``Certificate.verify``."""
+    if certificate.file is None:
+        return certificate
+    checked = check_certificate(certificate, data)
+    if failed := checked.failed:
+        raise VerificationError(f"{certificate.file} is not verified: {failed[0].words}.")
+    people = certificate.population
+    if people is not None and checked.statement.population is not None:
+        people = replace(people, upper=checked.statement.population)
+    return replace(certificate, statement=checked.statement, population=people)
+
+
+def _rows(certificate: Certificate, data: DataLike) -> dict[str, Tensor]:
+    """Return certified samples as the kernel takes them."""
+    inputs, targets = gather(data)
+    if targets is None or certificate.labels == "predicted":
+        assert certificate.file is not None
+        network = load_graph(certificate.file.parent, sibling(certificate.file, FILES[0]).name)
+        with torch.no_grad():
+            targets = predicted(network(inputs))
+    elif certificate.classes is None:
+        targets = targets.double()
+    weights = data.weights if isinstance(data, Samples) else None
+    rows = {"inputs": inputs, "targets": targets}
+    return rows if weights is None else rows | {"weights": weights.detach().cpu().double()}
+
+
 def read_certificate(path: Path) -> Certificate:
     """Read a certificate; check its checksum, the types of its entries, and that its brackets follow."""
     content = read_content(path)
+    content.pop("check", None)  # for the kernel
     try:
-        certificate = _certificate(content)
+        certificate = replace(_certificate(content), file=path)
         # The evidence of what was read is that it is stated.
         derived = without_checksum(as_json(certificate)) | {"evidence": content["evidence"]}
     except ContradictionError as reason:
@@ -139,7 +289,9 @@ class _Mean(Struct, forbid_unknown_fields=True):
     mean: float
 
 
-class _Move(_Mean, forbid_unknown_fields=True):
+class _Move(Struct, forbid_unknown_fields=True):
+    gamma: Positive
+    mean: float | None
     cost: NonNegative
     loss: float
 
@@ -220,7 +372,7 @@ def _certificate(content: dict[str, Any]) -> Certificate:
     if people is not None:
         grid = people["grid"]
         upper = PopulationBounds(
-            means={entry["gamma"]: entry["mean"] for entry in grid},
+            means={entry["gamma"]: entry["mean"] for entry in grid if entry["mean"] is not None},
             error_means={entry["gamma"]: entry["mean"] for entry in people["error_grid"]},
             error_margin=people["error_margin"],
             assumptions=tuple(file.assumptions),
@@ -280,8 +432,8 @@ def _population(population: Population | None, samples: int) -> dict[str, Any] |
         ),
         "clean_loss": population.clean_loss,
         "grid": [
-            {"gamma": gamma, "mean": mean, **asdict(population.moves[gamma])}
-            for gamma, mean in upper.means.items()
+            {"gamma": gamma, "mean": upper.means.get(gamma), **asdict(move)}
+            for gamma, move in population.moves.items()
         ],
         "error_grid": [{"gamma": gamma, "mean": mean} for gamma, mean in upper.error_means.items()],
         "error_margin": upper.error_margin,

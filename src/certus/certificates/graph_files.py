@@ -83,19 +83,19 @@ def save_problem(folder: Path, problem: Problem) -> None:
     write_json(folder / GRAPH, description)
 
 
-def load_graph(folder: Path | str) -> nn.Module:
+def load_graph(folder: Path | str, name: str = GRAPH) -> nn.Module:
     """Load the network of a certificate as a module: what was certified can be deployed.
 
     It computes in float64 and on the processor, as the bounds assume, and returns float64. A log-softmax at
     the end of the model is not part of the network. Nothing in the files is executed.
 
     Args:
-        folder: holds ``graph.json`` and ``graph.safetensors``.
+        folder: holds ``graph.json`` and ``graph.safetensors``; name: of the first, if it has another.
     """
     folder = Path(folder)
     try:
-        tensors = parse_tensors(read_bytes(folder / TENSORS))
-        graph = build_graph(parse_object(read_bytes(folder / GRAPH)).get("graph"), tensors)
+        tensors = parse_tensors(read_bytes((folder / name).with_suffix(".safetensors")))
+        graph = build_graph(parse_object(read_bytes(folder / name)).get("graph"), tensors)
     except Refused as reason:
         raise ArgumentError(f"`folder` must hold the files of a network; got {folder}: {reason}.") from None
     return FunctionModule(lambda points: graph.apply(points.cpu().double()))

@@ -30,6 +30,7 @@ from certus.certificates.batching import provable_criterion
 from certus.certificates.certificate import Certificate
 from certus.certificates.dual_values import DualAggregate
 from certus.certificates.proposals import softplus_roots
+from certus.certificates.witnesses import Witnesses, grid_witnesses, root_witnesses
 from certus.costs import Bregman, Cost, SquaredL2
 from certus.costs.claims import is_builtin
 from certus.data import Samples
@@ -298,6 +299,13 @@ class _LinearScore:
         if gamma is None:
             return Samples(inputs, targets)
         return Samples(inputs + (self.sign * self.shift_at(gamma))[:, None] * self.direction, targets)
+
+    def witnesses(self, gammas: Sequence[float]) -> tuple[trusted.Problem, Witnesses]:
+        """Roots of the Lipschitz rule, which is exact."""
+        stored, everyone = grid_witnesses(self.around.profile.edges, ()), torch.ones(len(self.problem)).bool()
+        for number, gamma in enumerate(gammas):
+            stored |= root_witnesses(f"{number}.0.roots", self.around, gamma, everyone)
+        return self.problem, stored
 
     def attacked(self, rho: float) -> Samples:
         """Nothing is attacked: the worst case is known."""

@@ -6,7 +6,7 @@ With class weights w, the certified loss is w_y·ℓ. The distribution of the sa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import NamedTuple
@@ -23,6 +23,7 @@ from certus.certificates.progress import BALL
 from certus.certificates.proposals import tangent_points, with_parabolas
 from certus.data import Samples
 from certus.errors import CertusError, require, require_numbers
+from certus.kernel.majorants import Tangents
 from certus.kernel.passes import Refused
 from certus.kernel.problem import Values
 from certus.kernel.radial import Neighborhoods, neighborhoods
@@ -79,12 +80,13 @@ def weighted_losses(losses: Tensor, targets: Tensor, weights: Tensor | None) -> 
     return losses if weights is None else round_down(losses * weights[targets])
 
 
-class _Labelled(NamedTuple):
-    """Samples under labels of one weight w, and the bounds around them."""
+class Labelled(NamedTuple):
+    """Samples under labels of one weight w, the bounds around them, and the parabolas proposed for these."""
 
     problem: Problem
     weight: float
     around: Neighborhoods
+    tangents: dict[str, Tangents]
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,7 +114,7 @@ class LocalBounds:
         return [(targets == label).nonzero().flatten() for label in targets.unique()]
 
     @cached_property
-    def _groups(self) -> list[list[_Labelled]]:
+    def _groups(self) -> list[list[Labelled]]:
         """Each group under its own labels, and under every other one that it may take."""
         label_cost = self.problem.label_cost
         shifts = range(1 if label_cost is None else label_cost.classes)
@@ -124,24 +126,24 @@ class LocalBounds:
             groups.append([self._bounded(own, shift, weights[shift]) for shift in shifts])
         return groups
 
-    def _bounded(self, own: Problem, shift: int, weight: float) -> _Labelled:
+    def _bounded(self, own: Problem, shift: int, weight: float) -> Labelled:
         problem = own.relabelled(shift) if shift else own
         clip = clip_within(self.clip, weight)
         on_ball = None if self.advance is None else partial(self.advance, BALL * len(problem))
-        tangents = None if shift else tangent_points(problem)
+        tangents, record = None if shift else tangent_points(problem), dict[str, Tangents]()
         try:
             values = Values.at(problem.kernel)
-            bounds = with_parabolas(problem.kernel, values, tangents)
+            bounds = with_parabolas(problem.kernel, values, tangents, record)
             edges, balls = self.grid.edges, self.grid.balls
             around = neighborhoods(problem.kernel, values, bounds, edges, balls, clip, on_ball)
         except Refused as reason:
             raise CertusError(f"Nothing can be proven about these samples: {reason}.") from None
-        return _Labelled(problem, weight, around)
+        return Labelled(problem, weight, around, record)
 
     @cached_property
     def samples(self) -> SampleValues:
         parts = []
-        for (problem, weight, around), *_ in self._groups:
+        for (problem, weight, around, _), *_ in self._groups:
             wrong, start = None, around.values.start
             if around.radius is not None:
                 with torch.no_grad():
@@ -150,11 +152,15 @@ class LocalBounds:
             parts.append(SampleValues(SampleBounds.at(around, weight), start, wrong))
         return SampleValues.joined(parts, torch.cat(self._indices).argsort())
 
+    def groups(self) -> Iterator[tuple[Tensor, list[Labelled]]]:
+        """Positions of the samples that are solved together, and these under each of their labels."""
+        return zip(self._indices, self._groups, strict=True)
+
     def proposals(self, gamma: float) -> Tensor:
         """(labels, n, …) float32 moves of the samples, under their own and every other label."""
         inputs = self.problem.inputs
         moves = torch.zeros(len(self._groups[0]), *inputs.shape, dtype=torch.float32)
-        for index, group in zip(self._indices, self._groups, strict=True):
+        for index, group in self.groups():
             for shift, under in enumerate(group):
                 moves[shift, index] = proposed_moves(under.problem, gamma_within(gamma, under.weight))
         return moves
@@ -164,18 +170,18 @@ class LocalBounds:
         count, assumptions = len(self.problem), self.problem.assumptions
         whole = DualValues.unknown(DualBounds.unknown(gamma, count, self.clip, assumptions))
         points, targets = self.problem.inputs.clone(), self.problem.targets.clone()
-        for index, group in zip(self._indices, self._groups, strict=True):
+        for index, group in self.groups():
             part, points[index], targets[index] = self._over_labels(gamma, group, moves[:, index])
             whole.fill(index, part)
         return whole, Samples(points, targets)
 
     def _over_labels(
-        self, gamma: float, group: list[_Labelled], moves: Tensor
+        self, gamma: float, group: list[Labelled], moves: Tensor
     ) -> tuple[DualValues, Tensor, Tensor]:
         """max(φ̄(x, y), max_{y'} φ̄(x, y') − γλ), and the better of the points reached, with its label."""
         price = 0.0 if self.problem.label_cost is None else self.problem.label_cost.price
         bounds: list[DualBounds] = []
-        for (problem, weight, around), move in zip(group, moves, strict=True):
+        for (problem, weight, around, _), move in zip(group, moves, strict=True):
             other, reached = solve_gamma(problem, around, gamma, move, weight, self.clip)
             bounds.append(other.bounds)
             if len(bounds) == 1:

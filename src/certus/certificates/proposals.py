@@ -106,9 +106,9 @@ def _towards(slope: Tensor, distance: Tensor) -> Tensor:
 
 
 _CLASSES = 3  # least number of classes to bound
-_DISTANCES = torch.tensor([0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.2, 1.6, 2.5, 4.0, 8.0], dtype=torch.float64)
+DISTANCES = torch.tensor([0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.2, 1.6, 2.5, 4.0, 8.0], dtype=torch.float64)
 """Distances for which multipliers are chosen, relative to the nearest error of linear margins."""
-_SCALES = (1e-100, 1e100)  # the range of these units
+_SCALES = (1e-30, 1e30)  # the range of these units, in float32
 _APART = 1 + 1.001e-6  # multipliers of centred parabolas, in units of κ
 _ABOVE = torch.tensor([1.05, 1.5], dtype=torch.float64)  # the same for tangent ones, with Q = κ·I
 _CLOSELY = torch.tensor([1.003, 1.05, 1.25], dtype=torch.float64) * (1 + 5e-9)  # and with the true Q
@@ -147,18 +147,31 @@ def _factor(problem: trusted.Problem) -> tuple[Tensor, Tensor] | None:
     return _FACTORS[problem.smoothness]
 
 
-def with_parabolas(problem: trusted.Problem, values: Values, tangents: TangentPoints | None) -> Constants:
-    """Bounds everywhere, with parabolas centred at the samples and at proposed points."""
+def with_parabolas(
+    problem: trusted.Problem,
+    values: Values,
+    tangents: TangentPoints | None,
+    record: dict[str, Tangents] | None = None,
+) -> Constants:
+    """Bounds everywhere, with parabolas centred at the samples and at proposed points.
+
+    Args:
+        record: filled with what is proposed, by the names of ``certus.kernel.check``. Moves and distances
+            are those of float32, so that they can be stored.
+    """
     start = constants(problem, values)
-    bounds = start
+    bounds, record = start, {} if record is None else record
     own = _centered(problem, values, start.margin_lipschitz)
     if own is not None:
+        record["centered"] = own
         bounds = bounds.beside(parabolas(problem, values, start, own))
     if tangents is None:
         return bounds
-    sample, rival, point = tangents.sample, tangents.rival, tangents.point
+    sample, rival, origin = tangents.sample, tangents.rival, problem.inputs[tangents.sample]
+    point = origin + (tangents.point - origin).float().double()
     endless = torch.full((len(sample), len(_CLOSELY)), math.inf, dtype=torch.float64)
     plain = Tangents(sample, rival, point, _ABOVE, endless[:, : len(_ABOVE)])
+    record["tangent"] = plain
     first = parabolas(problem, values, start, plain)
     bounds = bounds.beside(first)
     if not _shaped(problem):
@@ -174,6 +187,7 @@ def with_parabolas(problem: trusted.Problem, values: Values, tangents: TangentPo
         shaped=True,
         factor=_factor(problem),
     )
+    record["shaped"] = closer
     return bounds.beside(parabolas(problem, values, start, closer))
 
 
@@ -189,9 +203,10 @@ def _centered(problem: trusted.Problem, values: Values, lipschitz: Tensor) -> Ta
     # A sample that is an error already has no such distance, but its loss grows all the same.
     steepest = torch.where(own, 0.0, values.steepness).amax(1).clamp_min(TINY)
     scale = torch.where((linear > 0) & torch.isfinite(linear), linear, 1 / steepest).clamp(*_SCALES)
+    scale = scale.float().double()
     sample, rival = ((first | (far < linear.unsqueeze(1))) & ~own).nonzero().unbind(1)
-    factors = torch.full((len(_DISTANCES),), _APART, dtype=torch.float64)
-    distances = scale[sample].unsqueeze(1) * _DISTANCES
+    factors = torch.full((len(DISTANCES),), _APART, dtype=torch.float64)
+    distances = scale[sample].unsqueeze(1) * DISTANCES
     point, factor = problem.inputs[sample], _factor(problem)
     return Tangents(sample, rival, point, factors, distances, shaped=True, factor=factor)
 

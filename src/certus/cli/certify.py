@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 from collections.abc import Mapping
 from contextlib import suppress
@@ -44,6 +45,11 @@ if TYPE_CHECKING:
     "of a regression; with --confidence, that of the population.",
 )
 @cli.option(
+    "--include-data",
+    is_flag=True,
+    help="Write the certified rows beside the certificate, for those who check it without the data.",
+)
+@cli.option(
     "--output",
     "-o",
     type=cli.PATH,
@@ -57,6 +63,7 @@ def certify(
     run: cli.TypedRun,
     smoothing: float | None,
     fail_above: float | None,
+    include_data: bool,
     output: Path | None,
     no_lock: bool,
     as_json: bool,
@@ -101,6 +108,7 @@ def certify(
         reason = "with --smoothing, which uses predictions and not the weights"
         unused |= dict.fromkeys(("epsilon", "inequality", "own_labels", "gammas"), reason)
         unused |= dict.fromkeys(("local_radii", "gamma_rounds", "unbounded", "class_weights"), reason)
+        unused["include_data"] = "with --smoothing, whose certificate is checked from its table"
     if options["confidence"] is None:
         unused["inequality"] = "without --confidence: it applies to population bounds only"
         if options["samples"] is None:
@@ -133,7 +141,9 @@ def certify(
         messages.print(line)
     folder.mkdir(parents=True, exist_ok=True)
     noise = None if smoothing is None else SmoothingSettings(smoothing, *votes)
-    certificate = _certify(trained, settings, noise, folder, locking=not no_lock, as_json=as_json)
+    certificate = _certify(
+        trained, settings, noise, folder, include_data=include_data, locking=not no_lock, as_json=as_json
+    )
     if fail_above is not None:
         _refuse_above(fail_above, *_judged_bounds(certificate))
 
@@ -144,6 +154,7 @@ def _certify(
     noise: SmoothingSettings | None,
     folder: Path,
     *,
+    include_data: bool,
     locking: bool,
     as_json: bool,
 ) -> Certificate | SmoothedCertificate:
@@ -177,36 +188,36 @@ def _certify(
 
     certificate: Certificate | SmoothedCertificate
     with out.if_interrupted(stored):
-        table = None
+        written: dict[str, bytes] = {}
         if noise is None:
             certificate = compute(trained, settings, proposals)
-            table = files.sample_table(certificate).encode()
-            certificate.about["digests"]["table"] = hashlib.sha256(table).hexdigest()
-            content = files.as_json(certificate)
+            written[TABLE] = files.sample_table(certificate).encode()
+            certificate.about["digests"]["table"] = hashlib.sha256(written[TABLE]).hexdigest()
+            written |= files.certificate_files(certificate, file, include_data=include_data)
         else:
             certificate = compute_smoothed(trained, settings, noise, predictions)
-            content = certificate.as_json()
         try:
             with write.file_transaction(folder, file, locking=locking) as new:
-                if table is not None:
-                    write.write_atomically(new / TABLE, table)
                 drawn = draw_certificate(certificate, new / picture, trained)
                 if isinstance(certificate, SmoothedCertificate):
                     certificate.save(new / file)
-                else:
-                    write.write_json(new / file, content)
+                for each, content in written.items():
+                    write.write_atomically(new / each, content)
         except write.WriteError as error:
             raise write.WriteError(f"{error} {stored()}") from None
     if not drawn:  # nor may that of an earlier certificate stay
         with suppress(OSError):
             (folder / picture).unlink()
+    if noise is None:
+        files.remove_absent(folder / file, written)
     cache.clear()
     if as_json:
-        out.print_json(content)
+        out.print_json(json.loads((folder / file).read_bytes()))
     else:
         for part in parts_of(certificate):
             console.print(part)
-        others = ([] if table is None else [TABLE]) + ([picture] if drawn else [])
+        others = [each for each in written if each != file] if noise is None else ["smoothing.safetensors"]
+        others += [picture] if drawn else []
         console.print(f"Written: {', '.join([str(folder / file), *others])}.")
     return certificate
 

@@ -1,9 +1,9 @@
-"""``certus verify``: check or recompute a certificate and compare it with its file."""
+"""``certus verify``: check a certificate by the kernel, or recompute it."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from certus.cli import options as cli
 from certus.cli.output import console, messages, print_json
@@ -12,101 +12,156 @@ from certus.storage.files import CorruptFileError
 from certus.storage.write import finish_transaction, pending_transaction
 
 if TYPE_CHECKING:
+    from certus.runs.loaded_run import LoadedRun
     from certus.runs.verification import Statement
     from certus.smoothing.certificate import SmoothedCertificate
 
 
+class _Outcome(NamedTuple):
+    """What does not follow, remarks, the text if all follows, and further entries of the JSON."""
+
+    differences: list[str]
+    remarks: list[str] = []
+    text: str = ""
+    numbers: dict[str, Any] = {}
+
+
 @cli.command("verify")
 @cli.argument("file", type=cli.PATH)
-@cli.option("--run", type=cli.PATH, help="Run directory, if it is neither beside FILE nor at its old place.")
-@cli.model_option
-@cli.run_data_option
+@cli.option("--data", type=cli.PATH, help="Safetensors file of the rows (inputs, targets, any weights).")
+@cli.option("--recompute", is_flag=True, help="Certify again, and compare every number of the file.")
 @cli.option(
     "--redraw", is_flag=True, help="Draw the noise of a smoothing.json again, and ask the model again."
 )
+@cli.option("--run", type=cli.PATH, help="Run directory, if it is neither beside FILE nor at its old place.")
+@cli.model_option
+@cli.run_data_option
 @cli.json_option
 def verify(
-    file: Path, run: Path | None, model: str | None, run_data: str | None, redraw: bool, as_json: bool
+    file: Path,
+    data: Path | None,
+    recompute: bool,
+    redraw: bool,
+    run: Path | None,
+    model: str | None,
+    run_data: str | None,
+    as_json: bool,
 ) -> None:
-    """Recompute a certificate, and fail if a number differs.
+    """Check a certificate, and fail if a number does not follow.
 
     \b
     certus verify runs/digits/certificate/certificate.json
-    certus verify runs/noisy/certificate/smoothing.json
+    certus verify certificate.json --data rows.safetensors
+    certus verify runs/digits/certificate/certificate.json --recompute
+    certus verify runs/noisy/certificate/smoothing.json --redraw
 
-    FILE is a certificate.json or a smoothing.json. Of the latter the kernel proves the upper sides from the
-    table beside it, smoothing.safetensors; --redraw recomputes everything with the model. Numbers may differ
-    by 1e-9 of their size. Exit code 0: verified. 1: a number differs, or an entry was changed. 2: nothing
-    could be compared, because FILE is not a certificate, or because it, its table or its run is missing. 3:
-    certus itself failed.
+    FILE is a certificate.json or a smoothing.json. The upper sides of a certificate.json are proven again
+    from the network and the witnesses stored beside it: nothing is searched or attacked. The rows are those
+    beside it (certify --include-data), of --data, or of the run. The upper sides of a smoothing.json are
+    proven from the table beside it. --recompute and --redraw compute every number with the model again.
+    Numbers may differ by 1e-9 of their size. Exit code 0: verified. 1: a number does not follow, or an entry
+    was changed. 2: nothing was checked, because FILE is not a certificate, or because it, its table, its run
+    or the rows are missing. 3: certus itself failed.
     """
     rule = f"be a file, such as {file / 'certificate.json'}"
     require(not file.is_dir(), "FILE", rule, f"the folder {file}")
-    differences: list[str]
-    remarks: list[str] = []
-    smoothed = None
-    try:
-        stated = _read(file)
-    except (CorruptFileError, ContradictionError) as reason:
-        differences = [str(reason)]
-    else:
-        smoothed = None if redraw else stated.smoothed
-        if stated.smoothed is None:
-            cli.refuse_unused({"redraw": "for a certificate without noise, which nothing draws"})
-        if smoothed is None:
-            differences, remarks = _compare(stated, file, run, model, run_data)
-        else:
-            words = "without --redraw: a smoothing.json is checked from the table beside it"
-            cli.refuse_unused(dict.fromkeys(("run", "model", "run_data"), words))
-            differences, remarks = _check_table(smoothed)
+    if pending_transaction(file.parent).is_dir():
+        finish_transaction(file.parent, file.name)
+    differences, remarks, text, numbers = _judge(
+        file, data, _Run(file, run, model, run_data), recompute, redraw
+    )
     for line in remarks:
         messages.print(f"{line}.")
     if as_json:
-        print_json({"verified": not differences, "differences": differences, "remarks": remarks})
+        print_json({"verified": not differences, "differences": differences, "remarks": remarks, **numbers})
+    elif text and (numbers or not differences):
+        console.print(text, highlight=False, markup=False)
     if differences:
         for line in differences[1:10]:
             messages.print(line)
         more = f", and {len(differences) - 1} more" if len(differences) > 1 else ""
         raise VerificationError(f"{file} is not verified: {differences[0]}{more}")
-    if not as_json and smoothed is not None:
-        console.print(f"Verified: the kernel proves every upper side of {file} from the table beside it.")
-    elif not as_json:
-        console.print(f"Verified: every number of {file} was computed again and agrees to 1e-9 of its size.")
 
 
-def _read(file: Path) -> Statement:
-    """Read a certificate, once a certification that was interrupted while it wrote is complete."""
-    from certus.runs.verification import Statement
+class _Run:
+    """The run that a certificate is about, opened when it is first needed."""
 
-    if pending_transaction(file.parent).is_dir():
-        finish_transaction(file.parent, file.name)
-    return Statement.read(file)
+    def __init__(self, file: Path, run: Path | None, model: str | None, run_data: str | None) -> None:
+        self.file, self.typed = file, (run, model, run_data)
+
+    def load(self, stated: Statement) -> LoadedRun:
+        from certus.runs.verification import certified_folder
+
+        run, *options = self.typed
+        if run is None:
+            run = certified_folder(self.file, stated.run, stated.content["about"]["digests"]["weights"])
+        return cli.TypedRun(run, *options).load()
 
 
-def _check_table(certificate: SmoothedCertificate) -> tuple[list[str], list[str]]:
-    """Let the kernel check a certificate by smoothing; return the difference and remarks."""
-    from certus.kernel.smoothing import PREMISES
+def _judge(file: Path, data: Path | None, typed: _Run, recompute: bool, redraw: bool) -> _Outcome:
+    """Check or recompute the certificate, whichever kind it is."""
+    from certus.runs.verification import Statement, is_smoothed
 
     try:
-        certificate.verify()
+        if not is_smoothed(file):
+            cli.refuse_unused({"redraw": "for a certificate without noise, which nothing draws"})
+            if not recompute:
+                return _checked(file, data, typed)
+            cli.refuse_unused({"data": "with --recompute, which reads the data of the run"})
+        else:
+            words = "for a smoothing.json, which holds a table of predictions and no rows"
+            cli.refuse_unused({"recompute": "for a smoothing.json: pass --redraw", "data": words})
+        stated = Statement.read(file)
+        if stated.smoothed is not None and not redraw:
+            words = "without --redraw: a smoothing.json is checked from the table beside it"
+            cli.refuse_unused(dict.fromkeys(("run", "model", "run_data"), words))
+            return _check_table(file, stated.smoothed)
     except (CorruptFileError, ContradictionError, VerificationError) as reason:
-        return [str(reason)], []
+        return _Outcome([str(reason).removeprefix(f"{file} is not verified: ")])
+    return _recomputed(file, stated, typed)
+
+
+def _checked(file: Path, data: Path | None, typed: _Run) -> _Outcome:
+    """Let the kernel check a certificate from its files and the rows."""
+    from certus.certificates.files import check_certificate, read_certificate
+    from certus.kernel.__main__ import table
+    from certus.kernel.check import ROWS, sibling
+    from certus.runs.certification import certified_data
+    from certus.runs.verification import Statement
+
+    certificate, rows = read_certificate(file), None
+    if data is None and not sibling(file, ROWS).exists() and certificate.about:
+        stated = Statement.read(file)
+        trained = typed.load(stated)
+        if other := stated.other_problem(trained):
+            return _Outcome(other)
+        rows = certified_data(trained, stated.settings).data
+    checked = check_certificate(certificate, data or rows)
+    numbers = {
+        "evidence": checked.statement.evidence if checked.verified else None,
+        "assumptions": list(checked.assumptions),
+        "numbers": [each._asdict() | {"follows": each.follows} for each in checked.comparisons],
+    }
+    return _Outcome([each.words for each in checked.failed], [], table(checked), numbers)
+
+
+def _check_table(file: Path, certificate: SmoothedCertificate) -> _Outcome:
+    """Let the kernel check a certificate by smoothing from its table."""
+    from certus.kernel.smoothing import PREMISES
+
+    certificate.verify()
     remarks = [f"Premise, not checked without --redraw: {premise}" for premise in PREMISES]
-    return [], [*remarks, "Lower sides were not measured again"]
+    text = f"Verified: the kernel proves every upper side of {file} from the table beside it."
+    return _Outcome([], [*remarks, "Lower sides were not measured again"], text)
 
 
-def _compare(
-    stated: Statement, file: Path, run: Path | None, model: str | None, run_data: str | None
-) -> tuple[list[str], list[str]]:
-    """Return the differences between the file and the recomputed certificate, and remarks."""
+def _recomputed(file: Path, stated: Statement, typed: _Run) -> _Outcome:
+    """Compare the file with the recomputed certificate."""
     from certus.cli.certify import compute, compute_smoothed
-    from certus.runs.verification import certified_folder
 
-    if run is None:
-        run = certified_folder(file, stated.run, stated.content["about"]["digests"]["weights"])
-    trained = cli.TypedRun(run, model, run_data).load()
+    trained = typed.load(stated)
     if other := stated.other_problem(trained):
-        return other, []
+        return _Outcome(other)
     try:
         certificate = (
             compute(trained, stated.settings, None)
@@ -114,5 +169,6 @@ def _compare(
             else compute_smoothed(trained, stated.settings, stated.noise, None)
         )
     except (ArgumentError, ContradictionError) as reason:
-        return [f"it cannot be computed again: {reason}"], []
-    return stated.differences(certificate), stated.remarks(certificate)
+        return _Outcome([f"it cannot be computed again: {reason}"])
+    text = f"Verified: every number of {file} was computed again and agrees to 1e-9 of its size."
+    return _Outcome(stated.differences(certificate), stated.remarks(certificate), text)

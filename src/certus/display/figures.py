@@ -198,7 +198,8 @@ def bracket_lines(certificate: Certificate, curve: Sequence[Bracket], quantity: 
     lines = []
     if certificate.no_proof is None:
         lines.append(line(f"at most ({certificate.evidence})", f"{quantity}_high", PROVEN))
-    lines.append(line("at least (attained)", f"{quantity}_low", ATTAINED, "dash", filled=bool(lines)))
+    low = f"at least ({certificate.lower_evidence})"
+    lines.append(line(low, f"{quantity}_low", ATTAINED, "dash", filled=bool(lines)))
     population = certificate.population
     if population is not None:
         scope = f"confidence {population.confidence:g}"
@@ -224,9 +225,10 @@ def accuracy_lines(certificate: Certificate, farthest: float) -> list[Line]:
     x = sorted(radii)
     curve = certificate.accuracies(x)
 
+    most, attacked = f"at most ({certificate.lower_evidence})", [one.attacked for one in curve]
     lines = [
         Line(f"at least ({certificate.evidence})", x, [one.certified for one in curve], PROVEN, step="pre"),
-        Line("at most (attained)", x, [one.attacked for one in curve], ATTAINED, "dash", "post", filled=True),
+        Line(most, x, attacked, ATTAINED, "dash", "post", filled=True),
     ]
     if certificate.population is not None:
         low = [one.population_certified for one in curve]

@@ -113,10 +113,11 @@ def _accuracy_words(certificate: Certificate) -> str:
     share = "Accuracy: the share of the samples that stay classified correctly"
     if certificate.labels == "predicted":
         share = "Unchanged: the share of the samples that keep their prediction"
+    most = "for all others, a point within epsilon was found that is classified otherwise"
     words = (
-        f"{share} wherever each of them moves by at most epsilon, in {norm}. "
-        f"At least: {_evidence_words(certificate)}; at most: for all others, a point within "
-        "epsilon was found that is classified otherwise. Epsilon limits every single sample; the distance of "
+        f"{share} wherever each of them moves by at most epsilon, in {norm}. At least: "
+        f"{_evidence_words(certificate)}; at most: {_lower_words(certificate, most)}. "
+        "Epsilon limits every single sample; the distance of "
         "the rows above is a root mean square over all samples, so that some may move farther."
     )
     if certificate.population is None:
@@ -144,20 +145,30 @@ def error_name(labels: str) -> str:
     return "error rate" if labels == "given" else "share of changed predictions"
 
 
+NOT_CHECKED = "stated in the file, not re-checked"
+
+
 def _evidence_words(certificate: Certificate | SmoothedCertificate) -> str:
     """The evidence of the upper sides."""
     bound = certificate if isinstance(certificate, SmoothedCertificate) else certificate.statement
-    return "stated in the file, not re-checked" if bound.evidence is Evidence.STATED else str(bound.evidence)
+    return NOT_CHECKED if bound.evidence is Evidence.STATED else str(bound.evidence)
+
+
+def _lower_words(certificate: Certificate | SmoothedCertificate, words: str) -> str:
+    """The evidence of the lower sides: the words, unless they were read from a file."""
+    return NOT_CHECKED if certificate.lower_evidence is Evidence.STATED else words
 
 
 def _bracket_words(certificate: Certificate) -> str:
+    lower = _lower_words(certificate, "attained by a distribution that was found")
     sides = (
-        f"At least: attained by a distribution that was found; at most: {_evidence_words(certificate)}. "
+        f"At least: {lower}; at most: {_evidence_words(certificate)}. "
         f"{certificate.evidence.capitalize()} by: the rules that bound the loss, each with the share of the "
         "samples for which it is best."
     )
     if certificate.no_proof is not None:
-        sides = "At least: attained by points that attacks found, as the model computes them."
+        lower = _lower_words(certificate, "attained by points that attacks found, as the model computes them")
+        sides = f"At least: {lower}."
         if certificate.proven_error_cost is not None:
             sides += f" At most: {_evidence_words(certificate)}."
     return (

@@ -48,7 +48,7 @@ _TYPES = {"F64": "<f8", "F32": "<f4", "I64": "<i8", "BOOL": "|u1"}
 _MOST_BYTES = 1 << 36  # of a file
 _MOST_ENTRIES = 1 << 26  # of a point at any node, and of a matrix that is written out
 _MOST = 1e100  # of a number in JSON, so that its square is finite
-_FAULTS = (ArithmeticError, AttributeError, LookupError, MemoryError, RuntimeError, TypeError, ValueError)
+FAULTS = (ArithmeticError, AttributeError, LookupError, MemoryError, RuntimeError, TypeError, ValueError)
 
 _NODE = "inputs:count* shape:shape primitive:primitive? axis:count? name:text kind:text assumptions:text*"
 _ROUNDING = "folds:count bias_size:floats? norms:number* written:flag"
@@ -200,7 +200,7 @@ def _told(place: str, read: Callable[..., Any], *arguments: Any) -> Any:
     """What is read; a refusal, and any fault of a constructor, becomes a refusal that names the place."""
     try:
         return read(*arguments)
-    except (Refused, *_FAULTS) as reason:
+    except (Refused, *FAULTS) as reason:
         raise Refused(f"{place:.40}: {reason}") from None
 
 

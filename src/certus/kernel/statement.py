@@ -66,11 +66,13 @@ class PopulationBounds(Result):
         inequality: str,
         claims: Mapping[float, float],
         error_claims: Mapping[float, float],
+        grid: int = 0,
     ) -> PopulationBounds:
         """Check claimed means.
 
         Args:
-            levels: φ̄_γ for each γ of Γ.
+            levels: φ̄_γ for each γ of Γ, or for some of them.
+            grid: the number of all γ of Γ, if it is larger; each has the same share of δ.
             claims, error_claims: γ → the mean that betting proves of φ̄_γ, and of (1 − γτ)₊.
         """
         parts, costs, count = (samples, *levels), samples.error_cost, len(samples.loss)
@@ -82,7 +84,7 @@ class PopulationBounds(Result):
         means = {
             level.gamma: mean_at_most(
                 *(inequality, level.bound.clamp(0, clip)[order], clip),
-                *(above / len(levels), claims.get(level.gamma, math.inf)),
+                *(above / max(grid, len(levels)), claims.get(level.gamma, math.inf)),
             )
             for level in levels
         }

@@ -317,7 +317,8 @@ CERTIFICATE_FOLDER, OWN_LABELS_FOLDER = "certificate", "certificate-own-labels"
 CERTIFICATES = ("certificate.json", "smoothing.json")
 """Either may be there without the other: the second is by noise."""
 _BESIDE = ("certificate.png", "smoothing.png", "smoothing.safetensors", "samples.csv", "unfinished")
-CERTIFICATE = Owner("a certificate", frozenset({*CERTIFICATES, *_BESIDE, LOCK}))
+_CHECKED = ("graph.json", "graph.safetensors", "witnesses.safetensors", "rows.safetensors")
+CERTIFICATE = Owner("a certificate", frozenset({*CERTIFICATES, *_BESIDE, *_CHECKED, LOCK}))
 
 
 def owner_of(folder: Path) -> Owner | None:

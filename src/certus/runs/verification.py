@@ -53,6 +53,15 @@ class _Origin(Struct):
     digests: _Digests
 
 
+def is_smoothed(file: Path) -> bool:
+    """Whether a file says that it is a certificate by smoothing."""
+    return _is_smoothed(read_json(file))
+
+
+def _is_smoothed(content: object) -> bool:
+    return isinstance(content, dict) and content.get("kind") == "smoothing"
+
+
 @dataclass(frozen=True)
 class Statement:
     """A certificate as stated in its file."""
@@ -69,7 +78,7 @@ class Statement:
         """Read a certificate; raise ``CorruptFileError`` or ``ContradictionError`` if it cannot be true. If a
         certification exchanges both files meanwhile, they are read again."""
         before, content, noise = _bytes(file), read_json(file), None
-        smoothed = isinstance(content, dict) and content.get("kind") == "smoothing"
+        smoothed = _is_smoothed(content)
         certificate = SmoothedCertificate.load(file) if smoothed else read_certificate(file)
         try:
             origin = convert(certificate.about, _Origin)
@@ -84,6 +93,7 @@ class Statement:
             raise CorruptFileError(f"{file} is corrupt: its settings do not fit: {reason}") from None
         words = {"evidence": content["evidence"]}  # of what was read: stated
         content = _content(certificate) | words if smoothed else without_checksum(content)
+        content.pop("check", None)  # which only the kernel reads
         table = None if smoothed else _bytes(file.parent / TABLE)
         kept = certificate if isinstance(certificate, SmoothedCertificate) else None
         stated = Statement(content, Path(origin.run), settings, noise, table, kept)

@@ -219,12 +219,13 @@ def temporary_folder(target: Path, named: Path, verb: str) -> Iterator[Path]:
 
 
 _COMPLETE = ".complete"
+_DESCRIPTION = "graph.json"  # the only JSON file that is not the last of its group
 
 
 @contextlib.contextmanager
 def file_transaction(folder: Path, last: str, *, locking: bool = True) -> Iterator[Path]:
     """Yield a temporary folder; at the end of the block move its files into ``folder``, all at once. The
-    ``last`` is the one that a reader looks for first, the only JSON file among them."""
+    ``last`` is the one that a reader looks for first, a JSON file."""
     with temporary_folder(folder / _COMPLETE, folder, "write into") as written:
         yield written
         with RunLock(folder, locking=locking, waiting=lambda: None):  # others hold it only briefly
@@ -248,7 +249,7 @@ def _put_in_place(folder: Path, last: str) -> None:
     ready = folder / _COMPLETE
     names = os.listdir(ready) if ready.is_dir() else []
     if last not in names:  # there is nothing, or it was written by a command of another kind
-        last = next((name for name in names if name.endswith(".json")), "")
+        last = next((name for name in names if name.endswith(".json") and name != _DESCRIPTION), "")
     if last == "":  # all but the empty folder is done
         shutil.rmtree(ready, ignore_errors=True)
         return

@@ -27,14 +27,15 @@ from certus.costs import Cost
 from certus.data import Samples, Subset
 from certus.datasets import SplitDataset
 from certus.display.figures import Curve
-from certus.display.tables import differing_words, error_name
+from certus.display.tables import NOT_CHECKED, differing_words, error_name
 from certus.display.text import PlainTable, make_table
-from certus.errors import UnsupportedError
+from certus.errors import CertusError, UnsupportedError, VerificationError
 from certus.inner.concavity import ConcaveShare, concave_share
 from certus.kernel.evidence import Evidence
 from certus.kernel.smoothing import PREMISES
 from certus.losses import inferred_criterion, loss_and_slope, predicted
 from certus.models.own_code import is_own_file
+from certus.runs.certification import certified_data
 from certus.runs.directory import CERTIFICATE_FOLDER, OWN_LABELS_FOLDER
 from certus.runs.factory import Feature, features_of
 from certus.runs.loaded_run import LoadedRun
@@ -125,13 +126,25 @@ def measure_run(
             return None
         return certificate
 
+    def verified(path: Path) -> Certificate:
+        """Read a certificate, and check it on the rows that it names, if it can be checked."""
+        stated = read_certificate(path)
+        try:
+            rows = certified_data(trained, convert(stated.about["settings"], CertifySettings)).data
+            return stated.verify(rows)
+        except VerificationError as reason:
+            raise RunError(str(reason)) from None
+        except (CertusError, LookupError) as reason:
+            remarks.append(f"Not re-checked: {reason}")
+            return stated
+
     path, noisy = (folder / CERTIFICATE_FOLDER / name for name in ("certificate.json", "smoothing.json"))
     if not path.exists() and not noisy.exists():
         own = f" --model {trained.settings.model}" if is_own_file(trained.settings.model) else ""
         remarks.append(f"No certificate yet: certus certify {folder}{own} --rho 0.01 makes one.")
-    certificate = load(path, read_certificate, "The certificate")
+    certificate = load(path, verified, "The certificate")
     stable = folder / OWN_LABELS_FOLDER / "certificate.json"
-    stability = load(stable, read_certificate, "The certificate of predicted labels")
+    stability = load(stable, verified, "The certificate of predicted labels")
     smoothed = load(noisy, SmoothedCertificate.load, "The certificate by smoothing")
     trials = [Trial("pgd", 2.0, unit * strength) for strength in STRENGTHS]
     attacks = sweep(loss, rows, trials, domain=data.domain, cost=trained.cost, seed=seed, progress=progress)
@@ -419,7 +432,8 @@ def _bracket_words(bracket: Bracket, certificate: Certificate, trained: LoadedRu
         name, low, high = "mean loss", bracket.loss_low, bracket.loss_high
         limit = certificate.vacuous_loss or math.inf
     least = _written(low, at_least, share=share)
-    start += f"the {name} can reach {least} (attained: such data were found)"
+    attained = certificate.lower_evidence is Evidence.ATTAINED
+    start += f"the {name} can reach {least} ({'attained: such data were found' if attained else NOT_CHECKED})"
     if certificate.no_proof is not None or high is None:
         return f"{start}. No upper bound is proven."
     vacuous = "; vacuous: a model that guesses does as well" if high >= limit else ""
@@ -467,7 +481,9 @@ def scope(certificate: Certificate) -> list[str]:
     rows = certificate.about["rows"]
     whole = rows["source"].endswith("@test") and rows["count"] == rows["total"]  # the summary has its error
     if now is not None and not whole:
-        sentences.append(f"On these samples, unmoved, the model errs on {now:.1%} (attained).")
+        sentences.append(
+            f"On these samples, unmoved, the model errs on {now:.1%} ({certificate.lower_evidence})."
+        )
     if certificate.differing_predictions:
         sentences.append(differing_words(certificate))
     if certificate.population is not None:
@@ -475,6 +491,10 @@ def scope(certificate: Certificate) -> list[str]:
     if certificate.statement.evidence is Evidence.STATED:
         sentences.append(
             "The certificate was read from its file, and was not re-checked: certus verify does that."
+        )
+    elif certificate.lower_evidence is Evidence.STATED:
+        sentences.append(
+            "The upper bounds were checked again by the kernel; the lower ones are stated in the file."
         )
     if certificate.no_proof is not None:
         sentences.append(f"Nothing is proven about this model: {certificate.no_proof}")
