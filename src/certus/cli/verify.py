@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from certus.cli import options as cli
 from certus.cli.output import console, messages, print_json
@@ -17,13 +18,14 @@ if TYPE_CHECKING:
     from certus.smoothing.certificate import SmoothedCertificate
 
 
-class _Outcome(NamedTuple):
+@dataclass(frozen=True)
+class _Outcome:
     """What does not follow, remarks, the text if all follows, and further entries of the JSON."""
 
     differences: list[str]
-    remarks: list[str] = []
+    remarks: list[str] = field(default_factory=list)
     text: str = ""
-    numbers: dict[str, Any] = {}
+    numbers: dict[str, Any] = field(default_factory=dict)
 
 
 @cli.command("verify")
@@ -67,15 +69,16 @@ def verify(
     require(not file.is_dir(), "FILE", rule, f"the folder {file}")
     if pending_transaction(file.parent).is_dir():
         finish_transaction(file.parent, file.name)
-    differences, remarks, text, numbers = _judge(
-        file, data, _Run(file, run, model, run_data), recompute, redraw
-    )
+    outcome = _judge(file, data, _Run(file, run, model, run_data), recompute, redraw)
+    differences, remarks = outcome.differences, outcome.remarks
     for line in remarks:
         messages.print(f"{line}.")
     if as_json:
-        print_json({"verified": not differences, "differences": differences, "remarks": remarks, **numbers})
-    elif text and (numbers or not differences):
-        console.print(text, highlight=False, markup=False)
+        print_json(
+            {"verified": not differences, "differences": differences, "remarks": remarks} | outcome.numbers
+        )
+    elif outcome.text and (outcome.numbers or not differences):
+        console.print(outcome.text, highlight=False, markup=False)
     if differences:
         for line in differences[1:10]:
             messages.print(line)
