@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 from collections.abc import Callable
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from safetensors.torch import load_file, save
 
 from certus.storage.write import add_checksum
 from tests.certificates.small_run import certify_small, make_run
@@ -70,6 +72,19 @@ def test_checked_from_files_alone(folder: Path, tmp_path: Path) -> None:
     again = certus("certify", "run", *options, "-o", place, folder=folder)
     assert again.returncode == 0
     assert "rows.safetensors" not in {file.name for file in (tmp_path / "sent").iterdir()}
+
+
+def test_a_network_that_is_not_that_of_the_run_exits_1(folder: Path) -> None:
+    """One with all outputs raised alike has the same losses, so every number follows."""
+    shutil.copytree(folder / "kept", folder / "raised")
+    path, file = folder / "raised/graph.safetensors", folder / "raised/certificate.json"
+    tensors = load_file(path)
+    last = [name for name, tensor in tensors.items() if tensor.shape == (3,)]  # the bias and its size
+    path.write_bytes(save(tensors | {name: tensors[name] + 1 for name in last}))
+    content = json.loads(file.read_text())
+    content["check"]["files"]["graph.safetensors"] = hashlib.sha256(path.read_bytes()).hexdigest()
+    file.write_text(json.dumps(add_checksum(content)))
+    failed(certus("verify", "raised/certificate.json", folder=folder), "it is not the network of the run")
 
 
 def _other_start(content: dict[str, Any]) -> None:

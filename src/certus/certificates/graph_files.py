@@ -19,8 +19,11 @@ import torch
 from safetensors.torch import save
 from torch import Tensor, nn
 
+from certus._eval_mode import unwrapped
+from certus.bounds.equivalence import random_points
+from certus.bounds.network import read_network
 from certus.certificates.problem import FunctionModule
-from certus.errors import ArgumentError, UnsupportedError
+from certus.errors import ArgumentError, UnsupportedError, VerificationError
 from certus.kernel.costs import Cost, Domain
 from certus.kernel.files import KINDS, build_graph, parse_object, parse_tensors, read_bytes
 from certus.kernel.graph import Graph, Node
@@ -36,6 +39,9 @@ GRAPH, TENSORS = "graph.json", "graph.safetensors"
 
 Description = tuple[dict[str, Any], dict[str, Tensor]]
 
+_AT_ONCE = 512
+_SIZES = (1e-3, 1.0, 30.0, 1e3)  # of points away from the inputs
+_CLOSE = 1e-7  # of outputs: other orders of summation
 _FIRST = ("matrix", "factors", "weight")  # names of the only tensor of weights
 
 
@@ -99,6 +105,21 @@ def load_graph(folder: Path | str, name: str = GRAPH) -> nn.Module:
     except Refused as reason:
         raise ArgumentError(f"`folder` must hold the files of a network; got {folder}: {reason}.") from None
     return FunctionModule(lambda points: graph.apply(points.cpu().double()))
+
+
+def require_same_network(file: Path, model: nn.Module, inputs: Tensor) -> None:
+    """Raise ``VerificationError`` unless a stored network computes what the layers of a model do, up to
+    rounding, at (n, *shape) inputs and far from them.
+
+    Args:
+        file: ``graph.json`` of the stored network.
+    """
+    shape, stored = tuple(inputs.shape[1:]), load_graph(file.parent, file.name)
+    graph = read_network(unwrapped(model), shape).graph
+    for points in (*inputs.double().split(_AT_ONCE), *(random_points((size,), shape) for size in _SIZES)):
+        expected, outputs = graph.apply(points), stored(points)
+        if outputs.shape != expected.shape or not torch.allclose(outputs, expected, _CLOSE, _CLOSE):
+            raise VerificationError(f"{file} is not verified: it is not the network of the run.")
 
 
 def _node(number: int, node: Node, tensors: dict[str, Tensor]) -> dict[str, Any]:

@@ -127,19 +127,22 @@ def _judge(file: Path, data: Path | None, typed: _Run, recompute: bool, redraw: 
 def _checked(file: Path, data: Path | None, typed: _Run) -> _Outcome:
     """Let the kernel check a certificate from its files and the rows."""
     from certus.certificates.files import check_certificate, read_certificate
+    from certus.certificates.graph_files import GRAPH, require_same_network
     from certus.kernel.__main__ import table
     from certus.kernel.check import ROWS, sibling
     from certus.runs.certification import certified_data
     from certus.runs.verification import Statement
 
-    certificate, rows = read_certificate(file), None
+    certificate, rows, model = read_certificate(file), None, None
     if data is None and not sibling(file, ROWS).exists() and certificate.about:
         stated = Statement.read(file)
         trained = typed.load(stated)
         if other := stated.other_problem(trained):
             return _Outcome(other)
-        rows = certified_data(trained, stated.settings).data
+        rows, model = certified_data(trained, stated.settings).data, trained.model
     checked = check_certificate(certificate, data or rows)
+    if rows is not None and model is not None:
+        require_same_network(sibling(file, GRAPH), model, rows.inputs)
     numbers = {
         "evidence": checked.statement.evidence if checked.verified else None,
         "assumptions": list(checked.assumptions),
