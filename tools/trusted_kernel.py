@@ -20,6 +20,7 @@ PARTS = {
         *("losses", "smoothness"),
     ),
     "The inner problem": ("costs", "problem", "majorants", "radial", "rules"),
+    "Tree ensembles": ("trees", "tree_profiles"),
     "Means, error rates and populations": (
         *("knapsack", "binomial", "concentration", "statement", "smoothing"),
     ),

@@ -41,6 +41,7 @@ MADE = {
     "Constants",
     "Profile",
     "Neighborhoods",
+    "Profiles",
 }
 """Types of the kernel that nothing else constructs; their static methods check what they are given."""
 
@@ -189,6 +190,6 @@ def test_a_certificate_that_was_read_is_stated(tmp_path: Path) -> None:
 
 def test_every_result_of_the_kernel_has_the_mark() -> None:
     assert {each.__name__ for each in Result.__subclasses__()} == {
-        *("DualBounds", "SampleBounds", "PopulationBounds", "Statement"),
+        *("DualBounds", "SampleBounds", "PopulationBounds", "Profiles", "Statement"),
         *("SmoothedStatement", "ConcavityThreshold"),
     }

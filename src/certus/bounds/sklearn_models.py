@@ -113,6 +113,14 @@ _FREE = {
     "PCA": "n_components copy whiten svd_solver tol iterated_power n_oversamples power_iteration_normalizer "
     "random_state",
     "TruncatedSVD": "n_components algorithm n_iter n_oversamples power_iteration_normalizer random_state tol",
+    "SimpleImputer": "missing_values strategy fill_value copy add_indicator keep_empty_features",
+    "OneHotEncoder": "categories drop sparse_output dtype handle_unknown min_frequency max_categories "
+    "feature_name_combiner",
+    "OrdinalEncoder": "categories dtype handle_unknown unknown_value encoded_missing_value min_frequency "
+    "max_categories",
+    "SelectKBest": "score_func k",
+    "SelectPercentile": "score_func percentile",
+    "VarianceThreshold": "threshold",
     "FunctionTransformer": "inverse_func validate accept_sparse check_inverse feature_names_out inv_kw_args",
     "ColumnTransformer": "transformers remainder sparse_threshold n_jobs verbose verbose_feature_names_out "
     "force_int_remainder_cols",
@@ -133,17 +141,17 @@ _LIMITED: dict[str, dict[str, tuple[Any, ...]]] = {
 """The other parameters, each with its supported values."""
 
 
-def _is_exactly(model: Any, kind: str) -> bool:
+def is_exactly(model: Any, kind: str) -> bool:
     """Whether a model is of scikit-learn's own class; a subclass may compute anything."""
     module = type(model).__module__
     own = getattr(sys.modules.get(module), kind, None)
     return module.split(".")[0] == "sklearn" and type(model) is own
 
 
-def _reader(model: Any, readers: dict[str, _Reader], otherwise: str) -> _Reader:
+def reader_of(model: Any, readers: dict[str, _Reader], otherwise: str) -> _Reader:
     """The reader of the model's class; raise if there is none, or if it may not hold for the parameters."""
     kind = type(model).__name__
-    if kind not in readers or not _is_exactly(model, kind):
+    if kind not in readers or not is_exactly(model, kind):
         raise UnreadableModelError(f"{kind} {otherwise}")
     limited = _LIMITED.get(kind, {})
     for name, value in model.get_params(deep=False).items():
@@ -278,7 +286,7 @@ def read_step(step: Any, count: int) -> AffineMap:
     """Return a fitted transformer of ``count`` columns as an affine map, if it is known to be linear."""
     if step is None or (isinstance(step, str) and step == "passthrough"):
         return unchanged(count)
-    moved: AffineMap = _reader(step, _STEPS, "is not known to be linear")(step, count)
+    moved: AffineMap = reader_of(step, _STEPS, "is not known to be linear")(step, count)
     return moved
 
 
@@ -310,7 +318,7 @@ def _columns(step: Any, count: int) -> AffineMap:
     for _, part, columns in step.transformers_:
         if isinstance(part, str) and part == "drop":
             continue
-        places = _places(columns, count, names)
+        places = column_places(columns, count, names)
         if len(places) > 0:
             chosen = AffineMap(np.eye(count)[places], np.zeros(len(places)))
             parts.append(read_step(part, len(places)).after(chosen))
@@ -320,7 +328,7 @@ def _columns(step: Any, count: int) -> AffineMap:
     return AffineMap(np.concatenate(matrices), np.concatenate(offsets))
 
 
-def _places(columns: Any, count: int, names: _Array | None) -> list[int]:
+def column_places(columns: Any, count: int, names: _Array | None) -> list[int]:
     """Column indices of a column transformer, given as numbers, names, a slice, a mask, or a single one."""
     if isinstance(columns, slice) and not isinstance(columns.start, str):
         return list(range(count))[columns]
@@ -368,13 +376,13 @@ def read_estimator(model: Any) -> Reading:
     if count is None:
         raise UnreadableModelError(f"{type(model).__name__} is not fitted")
     last, before = model, unchanged(int(count))
-    if _is_exactly(model, "Pipeline"):
-        _reader(model, _STEPS, "")
+    if is_exactly(model, "Pipeline"):
+        reader_of(model, _STEPS, "")
         for _, step in model.steps[:-1]:
             before = read_step(step, len(before.offset)).after(before)
         last = model.steps[-1][1]
     own = " (it has a `certify` of its own)" if callable(getattr(last, "certify", None)) else ""
-    layers, criterion = _reader(last, _MODELS, f"is not read exactly{own}")(last)
+    layers, criterion = reader_of(last, _MODELS, f"is not read exactly{own}")(last)
     parts = [layers[0].after(before), *layers[1:]]
     network = nn.Sequential(*(_layer(part) if isinstance(part, AffineMap) else part for part in parts))
     classes = getattr(last, "classes_", None)

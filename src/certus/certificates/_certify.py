@@ -26,6 +26,7 @@ from certus.bounds.criteria import check_targets, has_rule
 from certus.bounds.equivalence import check_wrapper
 from certus.bounds.network import read_network
 from certus.bounds.sklearn_models import read_estimator, read_samples
+from certus.bounds.trees import is_tree_model, read_ensemble
 from certus.certificates.batching import Portions, provable_criterion, readable, require_one_draw
 from certus.certificates.cache import ProposalCache
 from certus.certificates.certificate import Certificate
@@ -38,6 +39,7 @@ from certus.certificates.lower_bounds import into_ball, settle_rows
 from certus.certificates.population import Population
 from certus.certificates.problem import BATCH, Problem, gather
 from certus.certificates.progress import Work, total_work
+from certus.certificates.trees import certify_trees, tree_loss
 from certus.costs import Cost, LabelCost, SquaredL2
 from certus.costs.masked import masked_to
 from certus.data import DataLike, RowEncoding, Samples, gather_samples
@@ -100,6 +102,8 @@ def certify(
     attack_steps: int = 10,
     encoding: RowEncoding | None = None,
     cache: ProposalCache | None = None,
+    width: float = 1.05,
+    time_limit: float | None = None,
     progress: bool | Callable[[float], None] | None = None,
 ) -> Certificate:
     """Bracket the worst loss and error rate over all distributions within transport cost ρ of the data.
@@ -120,7 +124,8 @@ def certify(
             the Lipschitz and radial rules only. Or a linear model or perceptron of scikit-learn, alone or
             behind linear steps, which is read exactly (``certus.bounds.sklearn_models``); where its score is
             linear and only ``rho``, ``epsilon``, ``criterion``, ``cost`` and ``labels`` are given, both sides
-            are exact up to rounding.
+            are exact up to rounding. Or trees: of scikit-learn, XGBoost, LightGBM or CatBoost, alone or in a
+            pipeline (``certus.bounds.trees``).
         data: samples with inputs of shape (n, …) and n targets, weighted if they have weights: tensors,
             arrays or data frames of numbers as (inputs, targets); a torch ``Dataset`` or ``DataLoader``, or
             batches of both, which are read several times, a batch at a time, so that they need not fit into
@@ -157,6 +162,8 @@ def certify(
         encoding: of the rows of a table. The worst case that is found then consists of rows: numbers are
             moved, and single categories changed. By default that of the samples.
         cache: stores proposed points, so that an interrupted certification can resume.
+        width: for trees, the factor between both sides of the error rate at which refinement ends.
+        time_limit: for trees, the seconds after which it ends at the latest.
         progress: False for no progress bar; a function is called with the share of the work that is done,
             from 0 to 1.
 
@@ -180,6 +187,29 @@ def certify(
     for name, count in counts.items():
         require_count(name, count, least=0)
     domain = Unbounded() if domain is None else domain
+    if not isinstance(model, nn.Module) and is_tree_model(model):
+        unused: dict[str, object] = {"gammas": gammas, "smoothness": smoothness, "encoding": encoding}
+        unused |= {"cache": cache, "domain": None if isinstance(domain, Unbounded) else domain}
+        for name, given in unused.items():
+            require(given is None, name, "be left out for trees", given)
+        return certify_trees(
+            read_ensemble(model),
+            data,
+            rho=rhos,
+            epsilon=epsilons or None,
+            loss=tree_loss(criterion),
+            cost=cost,
+            label_cost=label_cost,
+            labels=labels,
+            confidence=confidence,
+            clip=clip,
+            class_weights=class_weights,
+            inequality=inequality,
+            width=width,
+            time_limit=time_limit,
+            seed=seed,
+            progress=progress,
+        )
     if not isinstance(model, nn.Module):
         try:
             model, data, criterion = _read_estimator(model, data, criterion)

@@ -18,6 +18,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -46,6 +47,30 @@ class Rule(IntEnum):
 
     CONCAVE = 3
     """Value and gap: the inner problem is concave everywhere."""
+
+    ENSEMBLE = 4
+    """Costs at which scores of an ensemble of trees are reached (``tree_profiles``)."""
+
+
+class _Priced(Protocol):
+    @property
+    def label_price(self) -> float: ...
+
+
+class Labelled(Protocol):
+    """A problem as far as labels matter: of a network, or of an ensemble of trees."""
+
+    @property
+    def inputs(self) -> Tensor: ...
+
+    @property
+    def targets(self) -> Tensor: ...
+
+    @property
+    def classes(self) -> int | None: ...
+
+    @property
+    def cost(self) -> _Priced: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,7 +171,7 @@ class DualBounds(Result):
     rule: Tensor
     clip: float | None = None
     assumptions: tuple[str, ...] = ()
-    problem: Problem | None = None
+    problem: Labelled | None = None
 
     @staticmethod
     def unknown(
@@ -198,7 +223,7 @@ def dual_bounds(
     if not 0 < weight < math.inf or (proposal.gamma, around.profile.clip) != within:
         raise Refused(f"gamma and clip must be divided by the weight {weight}")
     rules = bounds_by_rule(around, proposal, roots)
-    bound, rule = torch.stack([rules[rule] for rule in Rule]).min(0)
+    bound, rule = torch.stack([rules[rule] for rule in sorted(rules)]).min(0)
     bound = bound if weight == 1 else up(weight * bound, FEW)
     bound = bound if clip is None else bound.clamp_max(clip)
     return mark(DualBounds(gamma, bound, rule, clip, around.problem.assumptions, around.problem))

@@ -1,0 +1,811 @@
+"""Search for multipliers and partitions that bound costs of scores of trees, and for rows that reach them.
+
+Nothing here proves anything: ``certus.kernel.trees.least_costs`` evaluates each proposal with outward
+rounding. In one box the dual of the decomposition over trees is maximised by projected subgradients with
+Polyak's step: for given weights w the best slope λ by bisection, then a step of w towards the columns in
+which the trees disagree, and a projection on the simplex of each column (in the sup-norm, of all). Boxes are
+split best first, on the column in which trees disagree most, until the least bound is within a factor of the
+cost that was attained, or the budget of boxes is used up. A box that cannot be split remains, with its bound.
+Rows are moved greedily, by the threshold with the largest gain of the score for its price.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from certus.kernel.rounding import slack
+from certus.kernel.trees import Ensemble, Prices, Proof
+
+Array = NDArray[Any]
+F = TypeVar("F", bound=Callable[..., object])
+
+_TRIED = 3  # columns that are tried before a box is split
+_GREEDY = 32  # moves of a row
+_EARLY = 60  # boxes whose leaves are tried as a row
+
+
+def compiled(function: F) -> F:
+    """Return the function, compiled at its first call where numba is installed (the extra ``trees``)."""
+    try:
+        import numba
+    except ImportError:
+        return function
+    return numba.njit(cache=True, error_model="numpy")(function)  # type: ignore[return-value]  # called alike
+
+
+class FlatTrees(NamedTuple):
+    """An ensemble as arrays for compiled loops; leaves stand tree by tree, entries leaf by leaf.
+
+    ``entry_*`` are the columns that leaves restrict, ``pair_*`` the multipliers w; groups are those whose
+    sum is at most 1.
+    """
+
+    tree_start: Array
+    leaf_start: Array
+    entry_column: Array
+    entry_pair: Array
+    entry_low: Array
+    entry_high: Array
+    entry_gap: Array
+    entry_codes: Array
+    place: Array
+    pair_column: Array
+    pair_group: Array
+    roots: Array
+    feature: Array
+    threshold: Array
+    left: Array
+    right: Array
+    missing_left: Array
+    category_set: Array
+    sets: Array
+    move: Array
+    gap: Array
+    discrete: Array
+    largest: bool
+    trial_column: Array
+    trial_value: Array
+    user_start: Array
+    user_tree: Array
+
+
+def flat_trees(ensemble: Ensemble, prices: Prices) -> tuple[FlatTrees, Array]:
+    """The arrays, and the leaf nodes in their order."""
+    paths = ensemble.paths
+    path, column, place, pairs = (part.numpy() for part in paths.entries)
+    tree = paths.tree.numpy()
+    order = np.argsort(tree, kind="stable")
+    rank = np.empty_like(order)
+    rank[order] = np.arange(len(order))
+    by_leaf = np.argsort(rank[path], kind="stable")
+    path, column, place = path[by_leaf], column[by_leaf], place[by_leaf]
+    trees, leaves = len(ensemble.roots), len(order)
+    where = np.full(ensemble.columns, -1)
+    where[paths.categorical.numpy()] = np.arange(len(paths.categorical))
+    codes = np.ones((len(path), paths.codes.shape[2]), dtype=np.bool_)
+    coded = where[column] >= 0
+    codes[coded] = paths.codes.numpy()[path[coded], where[column[coded]]]
+    trials = _trials(ensemble, where, prices)
+    users = [np.unique(pairs[pairs[:, 1] == f, 0]) for f in range(ensemble.columns)]
+    sets = ensemble.sets.numpy() if len(ensemble.sets) else np.zeros((1, 1), dtype=np.bool_)
+    flat = FlatTrees(
+        tree_start=np.searchsorted(tree[order], np.arange(trees + 1)),
+        leaf_start=np.searchsorted(rank[path], np.arange(leaves + 1)),
+        entry_column=column,
+        entry_pair=place,
+        entry_low=paths.low.numpy()[path, column],
+        entry_high=paths.high.numpy()[path, column],
+        entry_gap=paths.gaps.numpy()[path, column],
+        entry_codes=codes,
+        place=where,
+        pair_column=pairs[:, 1].copy(),
+        pair_group=np.zeros(len(pairs), dtype=np.int64) if prices.largest else pairs[:, 1].copy(),
+        roots=ensemble.roots.numpy(),
+        feature=ensemble.feature.numpy(),
+        threshold=ensemble.threshold.numpy(),
+        left=ensemble.left.numpy(),
+        right=ensemble.right.numpy(),
+        missing_left=ensemble.missing_left.numpy(),
+        category_set=ensemble.category_set.numpy(),
+        sets=sets,
+        move=prices.move.double().numpy(),
+        gap=prices.gap.double().numpy(),
+        discrete=prices.discrete.numpy(),
+        largest=prices.largest,
+        trial_column=trials[0],
+        trial_value=trials[1],
+        user_start=np.cumsum([0, *(len(each) for each in users)]),
+        user_tree=np.concatenate([*users, np.zeros(0, dtype=np.int64)]).astype(np.int64),
+    )
+    return flat, paths.node.numpy()[order]
+
+
+def _trials(ensemble: Ensemble, where: Array, prices: Prices) -> tuple[Array, Array]:
+    """Columns and values to move to: thresholds, which go left, and the numbers after them; codes; gaps."""
+    columns, values = [], []
+    for f in range(ensemble.columns):
+        if float(prices.move[f]) < math.inf:
+            if where[f] >= 0:
+                new = np.arange(float(ensemble.sets.shape[1]))
+            elif bool(prices.discrete[f]):
+                new = np.array([0.0, 1.0])
+            else:
+                edges = ensemble.threshold[ensemble.feature == f].unique().numpy()
+                edges = edges[np.isfinite(edges)]
+                new = np.concatenate([edges, np.nextafter(edges, np.inf)])
+            columns += [f] * len(new)
+            values += new.tolist()
+        if float(prices.gap[f]) < math.inf:
+            columns.append(f)
+            values.append(math.nan)
+    return np.array(columns, dtype=np.int64), np.array(values, dtype=np.float64)
+
+
+@compiled
+def _least(
+    x: Any,
+    move: Any,
+    gap: Any,
+    discrete: Any,
+    own: Any,
+    low: Any,
+    high: Any,
+    may_miss: Any,
+    left: Any,
+    right: Any,
+) -> Any:
+    """The least price in the closure of a box: κ of one column; ``own`` is the row's code, or −1."""
+    best = np.inf
+    if own >= 0:
+        possible, stays = False, False
+        for code in range(len(left)):
+            if left[code] and right[code]:
+                possible = True
+                if code == own:
+                    stays = True
+        if possible:
+            best = gap if np.isnan(x) else (0.0 if stays else move)
+    elif low < high:
+        if np.isnan(x):
+            best = gap
+        elif discrete:
+            best = 0.0 if low < x <= high else move
+        else:
+            away = max(low - x, x - high)
+            best = move * away * away if away > 0 else 0.0
+    if may_miss:
+        best = min(best, 0.0 if np.isnan(x) else gap)
+    return best
+
+
+@compiled
+def _expand(
+    t: Any, x: Any, own: Any, low: Any, high: Any, gaps: Any, codes: Any, base: Any, inc: Any, alive: Any
+) -> Any:
+    """Prices within a box: κ of the box, increments of entries, and which leaves meet it; False if none."""
+    none = np.ones(1, dtype=np.bool_)
+    for f in range(len(x)):
+        p = t.place[f]
+        mine = codes[p] if p >= 0 else none
+        base[f] = _least(
+            x[f], t.move[f], t.gap[f], t.discrete[f], own[f], low[f], high[f], gaps[f], mine, mine
+        )
+        if base[f] == np.inf:
+            return False
+    for tree in range(len(t.roots)):
+        met = False
+        for leaf in range(t.tree_start[tree], t.tree_start[tree + 1]):
+            alive[leaf] = True
+            for e in range(t.leaf_start[leaf], t.leaf_start[leaf + 1]):
+                f = t.entry_column[e]
+                p = t.place[f]
+                price = _least(
+                    x[f],
+                    t.move[f],
+                    t.gap[f],
+                    t.discrete[f],
+                    own[f],
+                    max(low[f], t.entry_low[e]),
+                    min(high[f], t.entry_high[e]),
+                    gaps[f] and t.entry_gap[e],
+                    t.entry_codes[e],
+                    codes[p] if p >= 0 else none,
+                )
+                if price == np.inf:
+                    alive[leaf] = False
+                    break
+                inc[e] = price - base[f]
+            met = met or alive[leaf]
+        if not met:
+            return False
+    return True
+
+
+@compiled
+def _leaf_costs(t: Any, w: Any, inc: Any, alive: Any, cost: Any) -> Any:
+    for leaf in range(len(alive)):
+        if alive[leaf]:
+            total = 0.0
+            for e in range(t.leaf_start[leaf], t.leaf_start[leaf + 1]):
+                total += w[t.entry_pair[e]] * inc[e]
+            cost[leaf] = total
+
+
+@compiled
+def _line(t: Any, v: Any, slope: Any, need: Any, cost: Any, alive: Any, chosen: Any) -> Any:
+    """λ·need + Σ_t min_l [cost − λv], its derivative in λ, and the leaves chosen."""
+    total, rise = slope * need, need
+    for tree in range(len(t.roots)):
+        best, at = np.inf, -1
+        for leaf in range(t.tree_start[tree], t.tree_start[tree + 1]):
+            if alive[leaf]:
+                each = cost[leaf] - slope * v[leaf]
+                if each < best or (each == best and v[leaf] > v[at]):
+                    best, at = each, leaf
+        chosen[tree] = at
+        total += best
+        rise -= v[at]
+    return total, rise
+
+
+@compiled
+def _best_slope(
+    t: Any, v: Any, slope: Any, need: Any, cost: Any, alive: Any, low_leaves: Any, high_leaves: Any
+) -> Any:
+    """The best λ, its value, and the share of the leaves chosen at its left end in a supergradient."""
+    left, right, near = 0.0, -1.0, 1e-11 * (1 + abs(need))  # a level that the leaves just reach
+    left_value, left_rise = _line(t, v, 0.0, need, cost, alive, low_leaves)
+    if left_rise <= near:
+        return 0.0, left_value, 1.0
+    right_value, right_rise = 0.0, 0.0
+    slope = slope if slope > 0 else 1.0
+    scratch = low_leaves.copy()
+    for _ in range(60):
+        value, rise = _line(t, v, slope, need, cost, alive, scratch)
+        if rise > near:
+            left, left_value, left_rise = slope, value, rise
+            low_leaves[:] = scratch
+        else:
+            right, right_value, right_rise = slope, value, rise
+            high_leaves[:] = scratch
+        if right < 0:
+            slope = 4 * slope
+            continue
+        if rise >= -near:
+            return slope, value, 0.0
+        # Where the tangents meet; f is at most that.
+        meet = (right_value - left_value + left_rise * left - right_rise * right) / (left_rise - right_rise)
+        top = left_value + left_rise * (meet - left)
+        if top - max(left_value, right_value) <= 1e-9 * (1e-12 + abs(top)) or not left < meet < right:
+            break
+        slope = meet
+    if right < 0:
+        return left, left_value, 1.0
+    share = -right_rise / (left_rise - right_rise)
+    if left_value > right_value:
+        return left, left_value, share
+    return right, right_value, share
+
+
+@compiled
+def _project(w: Any, group: Any, groups: Any) -> Any:
+    """On {w ≥ 0, Σ w = 1} of each group (Michelot)."""
+    active = np.ones(len(w), dtype=np.bool_)
+    for _ in range(len(w)):
+        total, count = np.zeros(groups), np.zeros(groups)
+        for p in range(len(w)):
+            if active[p]:
+                total[group[p]] += w[p]
+                count[group[p]] += 1
+        changed = False
+        for p in range(len(w)):
+            if active[p]:
+                w[p] -= (total[group[p]] - 1) / count[group[p]]
+        for p in range(len(w)):
+            if active[p] and w[p] < 0:
+                active[p], w[p], changed = False, 0.0, True
+        if not changed:
+            break
+
+
+@compiled
+def _improve(
+    t: Any,
+    v: Any,
+    need: Any,
+    target: Any,
+    steps: Any,
+    slope: Any,
+    w: Any,
+    base: Any,
+    inc: Any,
+    alive: Any,
+    chosen: Any,
+) -> Any:
+    """Ascend the dual in one box from (λ, w), which are replaced by the best; returns λ and the bound."""
+    groups = len(base)
+    away = 0.0
+    if not t.largest:
+        for f in range(len(base)):
+            away += base[f]
+    cost, low, high = np.zeros(len(alive)), chosen.copy(), chosen.copy()
+    best, best_slope, best_w, trial = -np.inf, slope, w.copy(), w.copy()
+    step, stalled = 1.0, 0
+    for _ in range(steps):
+        _leaf_costs(t, trial, inc, alive, cost)
+        slope, value, share = _best_slope(t, v, slope, need, cost, alive, low, high)
+        value += away
+        if t.largest:
+            for p in range(len(trial)):
+                value += trial[p] * base[t.pair_column[p]]
+        if value > best:
+            stalled = 0 if value > best + 0.002 * (target - best) else stalled + 1
+            best, best_slope = value, slope
+            best_w[:] = trial
+            chosen[:] = high if share < 1.0 else low
+        else:
+            stalled += 1
+        if best >= target:
+            break
+        if stalled >= 3:
+            step, stalled = step / 2, 0
+            trial[:] = best_w
+            if step < 0.02:
+                break
+            continue
+        gradient = np.zeros(len(trial))
+        if t.largest:
+            for p in range(len(trial)):
+                gradient[p] = base[t.pair_column[p]]
+        for tree in range(len(t.roots)):
+            if share > 0:
+                leaf = low[tree]
+                for e in range(t.leaf_start[leaf], t.leaf_start[leaf + 1]):
+                    gradient[t.entry_pair[e]] += share * inc[e]
+            if share < 1:
+                leaf = high[tree]
+                for e in range(t.leaf_start[leaf], t.leaf_start[leaf + 1]):
+                    gradient[t.entry_pair[e]] += (1 - share) * inc[e]
+        mean, size = np.zeros(groups), np.zeros(groups)
+        for p in range(len(trial)):
+            if trial[p] > 0 or gradient[p] > 0:
+                mean[t.pair_group[p]] += gradient[p]
+                size[t.pair_group[p]] += 1
+        square = 0.0
+        for p in range(len(trial)):
+            if trial[p] > 0 or gradient[p] > 0:
+                square += (gradient[p] - mean[t.pair_group[p]] / size[t.pair_group[p]]) ** 2
+        if square <= 0:
+            break
+        length = step * (target - value) / square
+        for p in range(len(trial)):
+            trial[p] += length * gradient[p]
+        _project(trial, t.pair_group, groups)
+    w[:] = best_w
+    return best_slope, best
+
+
+@compiled
+def _score(t: Any, leaf_value: Any, row: Any, first: Any, last: Any) -> Any:
+    """Σ v of the leaves that a row reaches in some trees, ``user_tree[first:last]``; of all for last < 0."""
+    total = 0.0
+    for place in range(first, last if last >= 0 else len(t.roots)):
+        node = t.roots[t.user_tree[place] if last >= 0 else place]
+        while t.feature[node] >= 0:
+            x = row[t.feature[node]]
+            if np.isnan(x):
+                goes = t.missing_left[node]
+            elif t.category_set[node] < 0:
+                goes = x <= t.threshold[node]
+            else:
+                goes = 0 <= x < t.sets.shape[1] and t.sets[t.category_set[node], int(x)]
+            node = t.left[node] if goes else t.right[node]
+        total += leaf_value[node]
+    return total
+
+
+@compiled
+def _price(t: Any, f: Any, old: Any, new: Any) -> Any:
+    if np.isnan(old) and np.isnan(new):
+        return 0.0
+    if np.isnan(old) or np.isnan(new):
+        return t.gap[f]
+    if old == new:
+        return 0.0
+    return t.move[f] if t.discrete[f] else t.move[f] * (new - old) ** 2
+
+
+@compiled
+def _join(t: Any, prices: Any) -> Any:
+    return np.max(prices) if t.largest else np.sum(prices)
+
+
+@compiled
+def _greedy(t: Any, leaf_value: Any, origin: Any, start: Any, level: Any, moves: Any, stops: Any) -> Any:
+    """Move a row until its score is at least a level, then back where that is not needed.
+
+    Returns the rows on the way, their number, and the cost of the last one; ∞ if the level is not reached.
+    """
+    row, prices = start.copy(), np.zeros(len(start))
+    for f in range(len(row)):
+        prices[f] = _price(t, f, origin[f], row[f])
+    score = _score(t, leaf_value, row, 0, -1)
+    count = 0
+    for _ in range(moves):
+        reached = score >= level
+        best, at, best_score = np.inf if not reached else _join(t, prices) * (1 - 1e-12), -1, score
+        ratio = 0.0
+        now = _join(t, prices)
+        last = -1
+        before = 0.0
+        for k in range(len(t.trial_column)):
+            f = t.trial_column[k]
+            new = t.trial_value[k]
+            old = row[f]
+            price, kept = _price(t, f, origin[f], new), prices[f]
+            # The row's own side of a threshold costs nothing: its own value is tried instead.
+            prices[f] = price
+            cost = _join(t, prices)
+            prices[f] = kept
+            if reached and cost >= best:
+                continue
+            if f != last:
+                before = _score(t, leaf_value, row, t.user_start[f], t.user_start[f + 1])
+                last = f
+            row[f] = new
+            after = score - before + _score(t, leaf_value, row, t.user_start[f], t.user_start[f + 1])
+            row[f] = old
+            if after >= level:
+                if cost < best:
+                    best, at, best_score = cost, k, after
+            elif not reached and best == np.inf and after > score:
+                gain = (after - score) / (max(cost - now, 0.0) + 1e-9 * (1e-12 + cost))
+                if gain > ratio:
+                    ratio, at, best_score = gain, k, after
+        if reached:
+            for f in range(len(row)):
+                if prices[f] > 0:
+                    kept, old = prices[f], row[f]
+                    prices[f], row[f] = 0.0, origin[f]
+                    cost = _join(t, prices)
+                    after = _score(t, leaf_value, row, 0, -1) if cost < best else -np.inf
+                    if after >= level:
+                        best, at, best_score = cost, -2 - f, after
+                    prices[f], row[f] = kept, old
+        if at == -1:
+            break
+        f = t.trial_column[at] if at >= 0 else -2 - at
+        row[f] = t.trial_value[at] if at >= 0 else origin[f]
+        prices[f] = _price(t, f, origin[f], row[f])
+        score = best_score
+        stops[count] = row
+        count += 1
+    return count, (_join(t, prices) if score >= level else np.inf)
+
+
+@compiled
+def _branch(
+    t: Any,
+    v: Any,
+    leaf_value: Any,
+    x: Any,
+    own: Any,
+    need: Any,
+    steps: Any,
+    wanted: Any,
+    low: Any,
+    high: Any,
+    gaps: Any,
+    codes: Any,
+    slope: Any,
+    w: Any,
+    bound: Any,
+    split: Any,
+    spare: Any,
+) -> Any:
+    """Best-first branch and bound; arrays have a row for each box. Returns the number of boxes, the least
+    cost of a row that was met, and that row."""
+    columns, level = len(x), spare[1]
+    base, inc, alive = np.zeros(columns), np.zeros(len(t.entry_column)), np.zeros(len(v), dtype=np.bool_)
+    chosen = np.zeros(len(t.roots), dtype=np.int64)
+    count, incumbent, found = 1, spare[0], x.copy()
+    open_box = np.zeros(len(bound), dtype=np.bool_)
+    if not _expand(t, x, own, low[0], high[0], gaps[0], codes[0], base, inc, alive):
+        bound[0] = np.inf
+        return count, incumbent, found
+    goal = incumbent if incumbent < np.inf else 1.0
+    slope[0], bound[0] = _improve(t, v, need, goal, steps[0], slope[0], w[0], base, inc, alive, chosen)
+    open_box[0] = True
+    point, stops = x.copy(), np.empty((_GREEDY, columns))
+    while True:
+        least, at = np.inf, -1
+        for n in range(count):
+            if split[n, 0] < 0 and bound[n] < least:
+                least, at = bound[n], n
+        # A box that cannot be split stays the least, and ends the search.
+        if at < 0 or least * wanted >= incumbent or count + 2 > len(bound) or not open_box[at]:
+            break
+        _expand(t, x, own, low[at], high[at], gaps[at], codes[at], base, inc, alive)
+        slope[at], _ = _improve(
+            t,
+            v,
+            need,
+            incumbent if incumbent < np.inf else 2 * least + 1e-9,
+            2,
+            slope[at],
+            w[at],
+            base,
+            inc,
+            alive,
+            chosen,
+        )
+        if count < _EARLY:
+            _demanded(t, x, inc, w[at], chosen, point)
+            moved, each = _greedy(t, leaf_value, x, point, level, _GREEDY, stops)
+            if each < incumbent:
+                incumbent = each
+                found = (stops[moved - 1] if moved > 0 else point).copy()
+        tried = np.zeros(columns, dtype=np.bool_)
+        best_gain, best_split = -1.0, -1
+        for _ in range(_TRIED):
+            # The column in which the chosen leaves disagree most, by their prices.
+            mean, most, arg = np.zeros(columns), np.zeros(columns), np.full(columns, -1)
+            for tree in range(len(t.roots)):
+                leaf = chosen[tree]
+                for e in range(t.leaf_start[leaf], t.leaf_start[leaf + 1]):
+                    f = t.entry_column[e]
+                    mean[f] += w[at, t.entry_pair[e]] * inc[e]
+                    if inc[e] > most[f]:
+                        most[f], arg[f] = inc[e], e
+            pick, spread = -1, 0.0
+            for f in range(columns):
+                if not tried[f] and arg[f] >= 0 and most[f] - mean[f] > spread:
+                    pick, spread = f, most[f] - mean[f]
+            if pick < 0:
+                break
+            tried[pick] = True
+            e = arg[pick]
+            worst = np.inf
+            total = 0.0
+            for side in range(2):
+                n = count + side
+                _child(t, low, high, gaps, codes, at, n, e, side, x)
+                each = np.inf
+                if _expand(t, x, own, low[n], high[n], gaps[n], codes[n], base, inc, alive):
+                    slope[n] = slope[at]
+                    w[n] = w[at]
+                    slope[n], each = _improve(
+                        t, v, need, np.inf, 1, slope[n], w[n], base, inc, alive, np.zeros_like(chosen)
+                    )
+                worst = min(worst, each)
+                total += min(each, incumbent if incumbent < np.inf else 4 * least + 1e-9)
+            gain = worst + 1e-3 * total
+            if gain > best_gain:
+                best_gain, best_split = gain, e
+            _expand(t, x, own, low[at], high[at], gaps[at], codes[at], base, inc, alive)
+        if best_split < 0:
+            best_split = _any_split(t, low[at], high[at], gaps[at], codes[at], chosen)
+        if best_split < 0:
+            open_box[at] = False
+            continue
+        split[at, 0], split[at, 1] = count, best_split
+        for side in range(2):
+            n = count + side
+            _child(t, low, high, gaps, codes, at, n, best_split, side, x)
+            slope[n] = slope[at]
+            w[n] = w[at]
+            if not _expand(t, x, own, low[n], high[n], gaps[n], codes[n], base, inc, alive):
+                bound[n] = np.inf
+                continue
+            reach = -need
+            for tree in range(len(t.roots)):
+                most_value = -np.inf
+                for leaf in range(t.tree_start[tree], t.tree_start[tree + 1]):
+                    if alive[leaf]:
+                        most_value = max(most_value, v[leaf])
+                reach += most_value
+            if reach < -1e-9:
+                bound[n] = np.inf
+                continue
+            goal = incumbent if incumbent < np.inf else 2 * least + 1e-9
+            slope[n], each = _improve(t, v, need, goal, steps[1], slope[n], w[n], base, inc, alive, chosen)
+            bound[n] = max(each, least)
+            open_box[n] = True
+            # The nearest row of the box.
+            spent = 0.0
+            for f in range(columns):
+                point[f] = x[f]
+                if base[f] > 0 and not np.isnan(x[f]) and t.place[f] < 0:
+                    point[f] = high[n, f] if x[f] > high[n, f] else np.nextafter(low[n, f], np.inf)
+                elif base[f] == 0 and t.place[f] < 0 and x[f] == low[n, f]:
+                    point[f] = np.nextafter(low[n, f], np.inf)
+                elif base[f] > 0:
+                    spent = np.inf
+                each_price = _price(t, f, x[f], point[f])
+                spent = max(spent, each_price) if t.largest else spent + each_price
+            if spent < incumbent and _score(t, leaf_value, point, 0, -1) >= level:
+                incumbent = spent
+                found = point.copy()
+        count += 2
+    return count, incumbent, found
+
+
+@compiled
+def _demanded(t: Any, x: Any, inc: Any, w: Any, chosen: Any, point: Any) -> Any:
+    """The row that goes where, in each column, the chosen leaf that weighs most wants it."""
+    heaviest = np.zeros(len(x))
+    point[:] = x
+    for tree in range(len(t.roots)):
+        leaf = chosen[tree]
+        for e in range(t.leaf_start[leaf], t.leaf_start[leaf + 1]):
+            f = t.entry_column[e]
+            if t.place[f] < 0 and not t.discrete[f] and w[t.entry_pair[e]] * inc[e] > heaviest[f]:
+                heaviest[f] = w[t.entry_pair[e]] * inc[e]
+                below = x[f] <= t.entry_low[e]
+                point[f] = np.nextafter(t.entry_low[e], np.inf) if below else t.entry_high[e]
+
+
+@compiled
+def _any_split(t: Any, low: Any, high: Any, gaps: Any, codes: Any, chosen: Any) -> Any:
+    """An entry of a chosen leaf that holds a part of the box alone; −1 if there is none."""
+    for tree in range(len(t.roots)):
+        leaf = chosen[tree]
+        for e in range(t.leaf_start[leaf], t.leaf_start[leaf + 1]):
+            f = t.entry_column[e]
+            p = t.place[f]
+            parts = low[f] < t.entry_low[e] < high[f] or low[f] < t.entry_high[e] < high[f]
+            apart = high[f] <= t.entry_low[e] or t.entry_high[e] <= low[f]
+            some = low[f] < high[f]
+            if p >= 0:
+                some, apart = False, True
+                for code in range(codes.shape[1]):
+                    some = some or codes[p, code]
+                    parts = parts or (codes[p, code] and not t.entry_codes[e, code])
+                    apart = apart and not (codes[p, code] and t.entry_codes[e, code])
+                parts = parts and not apart
+            if parts or (gaps[f] and some and t.entry_gap[e] == apart):
+                return e
+    return -1
+
+
+@compiled
+def _edge(t: Any, low: Any, high: Any, x: Any, e: Any) -> Any:
+    """The threshold of a split by an entry, ∞ to part gaps from numbers, and whether its leaf is right."""
+    f = t.entry_column[e]
+    inside_low, inside_high = low[f] < t.entry_low[e] < high[f], low[f] < t.entry_high[e] < high[f]
+    if inside_low and (x[f] <= t.entry_low[e] or not inside_high):
+        return t.entry_low[e], True
+    if inside_high:
+        return t.entry_high[e], False
+    return np.inf, high[f] <= t.entry_low[e] or t.entry_high[e] <= low[f]
+
+
+@compiled
+def _child(
+    t: Any, low: Any, high: Any, gaps: Any, codes: Any, at: Any, n: Any, e: Any, side: Any, x: Any
+) -> Any:
+    """Write the box of one side of a split into row n."""
+    low[n], high[n], gaps[n], codes[n] = low[at], high[at], gaps[at], codes[at]
+    f = t.entry_column[e]
+    p = t.place[f]
+    if p >= 0:
+        # Codes that are not listed go right.
+        flip = t.entry_codes[e, -1]
+        for code in range(codes.shape[2]):
+            listed = t.entry_codes[e, code] != flip
+            codes[n, p, code] = codes[at, p, code] and listed == (side == 0)
+        mine = (side == 0) != flip
+    else:
+        edge, leaf_right = _edge(t, low[at], high[at], x, e)
+        if side == 0:
+            high[n, f] = min(high[n, f], edge)
+        else:
+            low[n, f] = max(low[n, f], edge)
+        mine = (side == 1) == leaf_right
+    gaps[n, f] = gaps[at, f] and (mine == t.entry_gap[e])
+
+
+class TreeSearch:
+    """Proposals for one ensemble and one cost."""
+
+    def __init__(self, ensemble: Ensemble, prices: Prices) -> None:
+        self.ensemble, self.prices = ensemble, prices
+        self.flat, self.nodes = flat_trees(ensemble, prices)
+
+    def rows(self, row: Tensor, score: tuple[Tensor, float], level: float) -> tuple[Tensor, float]:
+        """(m, columns) rows on the way to a level of a score, of which the last may reach it, at a cost."""
+        origin = row.numpy().astype(np.float64)
+        values = (self.ensemble.value @ score[0]).numpy()
+        start = float(self.ensemble.bias @ score[0]) + score[1]
+        stops = np.empty((_GREEDY, len(origin)))
+        count, cost = _greedy(self.flat, values, origin, origin, level - start, _GREEDY, stops)
+        return torch.from_numpy(stops[:count].copy()), float(cost)
+
+    def prove(
+        self,
+        row: Tensor,
+        score: tuple[Tensor, float],
+        level: float,
+        *,
+        boxes: int,
+        attained: float = math.inf,
+        width: float = 1.0,
+        steps: tuple[int, int] = (120, 16),
+    ) -> tuple[Proof, float, tuple[Tensor, float]]:
+        """A partition with multipliers, the bound that they roughly prove, and a row that was met with its
+        cost, ∞ if there is none."""
+        t, columns, pairs = self.flat, self.ensemble.columns, len(self.flat.pair_column)
+        x = row.numpy().astype(np.float64)
+        values = (self.ensemble.value @ score[0]).numpy()
+        need = level - float(self.ensemble.bias @ score[0]) - score[1]
+        size, coded = 2 * boxes + 1, len(self.ensemble.paths.categorical)
+        width_codes = self.ensemble.paths.codes.shape[2]
+        own = np.where(t.place >= 0, width_codes - 1, -1)
+        known = (t.place >= 0) & (x >= 0) & (x < width_codes - 1)
+        own[known] = x[known].astype(np.int64)
+        low, high = np.full((size, columns), -np.inf), np.full((size, columns), np.inf)
+        gaps = np.ones((size, columns), dtype=np.bool_)
+        codes = np.ones((size, max(1, coded), width_codes), dtype=np.bool_)
+        slope, bound, split = np.zeros(size), np.zeros(size), np.full((size, 2), -1)
+        w = np.zeros((size, pairs))
+        w[0] = 1 / np.bincount(t.pair_group, minlength=columns + 1)[t.pair_group]
+        count, cost, point = _branch(
+            *(t, values[self.nodes], values, x, own, need, np.array(steps), width),
+            *(low, high, gaps, codes, slope, w, bound, split, np.array([attained, need])),
+        )
+        terminal = np.flatnonzero(split[:count, 0] < 0)
+        proof = self._proof(split[:count], terminal, slope, w, x, low, high)
+        met = cost if cost < attained else math.inf
+        return proof, float(bound[terminal].min()), (torch.from_numpy(point), float(met))
+
+    def _proof(
+        self, split: Array, terminal: Array, slope: Array, w: Array, x: Array, low: Array, high: Array
+    ) -> Proof:
+        t, inner = self.flat, split[:, 0] >= 0
+        entry = np.where(inner, split[:, 1], 0)
+        column = t.entry_column[entry] if len(t.entry_column) else np.zeros(len(split), dtype=np.int64)
+        coded = inner & (t.place[column] >= 0)
+        edges = [
+            _edge(t, low[n], high[n], x, entry[n]) if inner[n] and not coded[n] else (0.0, False)
+            for n in range(len(split))
+        ]
+        flips = t.entry_codes[entry, -1] if len(t.entry_codes) else np.zeros(len(split), dtype=np.bool_)
+        leaf_left = np.where(coded, ~flips, ~np.array([right for _, right in edges]))
+        missing = leaf_left == (t.entry_gap[entry] if len(t.entry_gap) else False)
+        sets = (t.entry_codes[entry[coded]] != flips[coded, None])[:, :-1]
+        zeros = torch.zeros(1, dtype=torch.float64)
+        partition = Ensemble(
+            roots=torch.zeros(1, dtype=torch.int64),
+            feature=torch.from_numpy(np.where(inner, column, -1)),
+            threshold=torch.tensor([edge for edge, _ in edges], dtype=torch.float64),
+            left=torch.from_numpy(split[:, 0].copy()),
+            right=torch.from_numpy(np.where(inner, split[:, 0] + 1, -1)),
+            missing_left=torch.from_numpy(missing),
+            category_set=torch.from_numpy(np.where(coded, np.cumsum(coded) - 1, -1)),
+            sets=torch.from_numpy(sets.copy()),
+            value=torch.zeros(len(split), 1, dtype=torch.float64),
+            bias=zeros,
+            rounding=zeros,
+            columns=self.ensemble.columns,
+        )
+        slopes, weights = np.maximum(slope[terminal], 0), np.maximum(w[terminal], 0)
+        total = np.zeros((len(terminal), self.ensemble.columns + 1))
+        np.add.at(total.T, t.pair_group, weights.T)
+        # So that they fit into their shares with the kernel's rounding.
+        room = slack(len(t.pair_group) + self.ensemble.columns)
+        weights *= (1 - 4 * room) / np.maximum(total, 1)[:, t.pair_group]
+        share = np.ones((len(terminal), self.ensemble.columns))
+        if t.largest:
+            share[:] = 0
+            np.add.at(share.T, t.pair_column, weights.T)
+            share *= 1 + 2 * room
+        good = np.isfinite(slopes) & np.isfinite(weights).all(1)
+        parts = (part[good] for part in (terminal, slopes, weights, share))
+        return Proof(partition, *(torch.from_numpy(np.ascontiguousarray(part)) for part in parts))

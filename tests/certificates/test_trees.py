@@ -1,0 +1,134 @@
+"""Certificates of tree ensembles, against all cells of small ones and the models' own predictions."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import load_breast_cancer, load_iris
+from sklearn.ensemble import GradientBoostingClassifier, GradientBoostingRegressor, RandomForestClassifier
+from torch import nn
+
+from certus import certify
+from certus.certificates.tree_search import TreeSearch
+from certus.costs import LabelCost
+from certus.errors import ArgumentError, UnsupportedError
+from certus.kernel.trees import least_costs
+from tests.kernel.tree_oracle import random_case
+
+RHOS = [0.01, 0.1]
+
+
+@pytest.mark.parametrize("largest", [False, True])
+def test_branch_and_bound_closes(largest: bool) -> None:
+    """What the search proposes is proven by the kernel, and equals the least cost over all cells."""
+    closed = 0
+    score = torch.ones(1, dtype=torch.float64), 0.0
+    for seed in range(40):
+        case = random_case(seed, largest=largest, trees=5)
+        level = float(np.quantile(case.scores, 0.9))
+        search = TreeSearch(case.ensemble, case.prices)
+        rows, cost = search.rows(case.row, score, level)
+        truth = case.least_cost(np.ones(1), 0.0, level)
+        assert cost >= truth * (1 - 1e-9)
+        if cost < math.inf and len(rows):
+            assert float(case.ensemble.scores(rows[-1:])) >= level - 1e-12
+        proof, _, (point, met) = search.prove(case.row, score, level, boxes=200, attained=cost)
+        if met < math.inf:
+            assert float(case.ensemble.scores(point[None])) >= level - 1e-12
+        levels = torch.tensor([level], dtype=torch.float64)
+        bound = float(least_costs(case.ensemble, case.prices, case.row, score, levels, proof))
+        assert bound <= truth * (1 + 1e-9), (seed, bound, truth)
+        closed += bound >= truth * (1 - 1e-6)
+    assert closed >= 38
+
+
+def cancer() -> tuple[GradientBoostingClassifier, np.ndarray, np.ndarray]:
+    inputs, labels = load_breast_cancer(return_X_y=True)
+    inputs = (inputs - inputs.mean(0)) / inputs.std(0)
+    model = GradientBoostingClassifier(n_estimators=15, max_depth=2, random_state=0)
+    return model.fit(inputs[:400], labels[:400]), inputs[400:430], labels[400:430]
+
+
+def test_gradient_boosting_is_bracketed() -> None:
+    model, inputs, labels = cancer()
+    certificate = certify(model, (inputs, labels), rho=RHOS, epsilon=0.1, confidence=0.9, progress=False)
+    assert certificate.evidence == "proven"
+    for rho in RHOS:
+        bracket = certificate.bracket(rho)
+        assert bracket.error_low is not None
+        assert bracket.error_high is not None
+        assert bracket.error_low <= bracket.error_high <= 1.05 * bracket.error_low + 1e-9
+        assert bracket.loss_low <= bracket.loss_high < 3
+        rows, weights = certificate.worst_error_data(rho)
+        errors = model.predict(rows.inputs.numpy()) != rows.targets.numpy()
+        assert float(weights @ torch.tensor(errors).double()) == pytest.approx(bracket.error_low, abs=1e-9)
+        moved = np.concatenate([inputs, inputs])
+        spent = ((rows.inputs.numpy() - moved) ** 2).sum(1)
+        assert float(weights.numpy() @ spent) <= rho * (1 + 1e-9)
+        assert bracket.population_error is not None
+        assert bracket.population_error >= bracket.error_high - 1e-9
+    own = certificate.statement.error_costs
+    assert own is not None
+    assert certificate.certified_accuracy(0.1) <= certificate.attacked_accuracy(0.1)
+    attacked = inputs[:, None] + np.random.default_rng(0).normal(0, 0.05, (len(inputs), 300, inputs.shape[1]))
+    flipped = (
+        model.predict(attacked.reshape(-1, inputs.shape[1])).reshape(len(inputs), 300) != labels[:, None]
+    )
+    costs = np.where(flipped, ((attacked - inputs[:, None]) ** 2).sum(2), math.inf).min(1)
+    assert (own.numpy() <= costs).all()
+
+
+def test_forests_classes_and_numbers() -> None:
+    inputs, labels = load_iris(return_X_y=True)
+    inputs, labels = inputs[::12], labels[::12]
+    forest = RandomForestClassifier(5, max_depth=3, random_state=0).fit(inputs, labels)
+    certificate = certify(
+        forest, (inputs, labels), rho=0.05, label_cost=LabelCost(0.5, 3), time_limit=1, progress=False
+    )
+    assert certificate.lower(0.05) <= certificate.bound(0.05) <= math.log(1000)
+    boosted = GradientBoostingClassifier(n_estimators=4, max_depth=2, random_state=0).fit(inputs, labels)
+    certificate = certify(
+        boosted, (inputs, None), rho=0.05, class_weights=[1, 2, 1], time_limit=1, progress=False
+    )
+    assert certificate.labels == "predicted"
+    assert certificate.error_lower(0.0) == 0
+    targets = inputs[:, 3]
+    regressor = GradientBoostingRegressor(n_estimators=8, max_depth=2, random_state=0).fit(
+        inputs[:, :3], targets
+    )
+    for criterion, power in ((None, 2), (nn.L1Loss(), 1)):
+        certificate = certify(
+            regressor, (inputs[:, :3], targets), rho=0.02, criterion=criterion, progress=False
+        )
+        own = np.mean(np.abs(regressor.predict(inputs[:, :3]) - targets) ** power)
+        low, high = certificate.clean_loss
+        assert low <= own * (1 + 1e-9)
+        assert high >= own * (1 - 1e-9)
+        assert low <= certificate.lower(0.02) <= certificate.bound(0.02)
+
+
+def test_what_trees_do_not_take_is_refused() -> None:
+    model, inputs, labels = cancer()
+    with pytest.raises(ArgumentError, match="gammas"):
+        certify(model, (inputs, labels), rho=0.1, gammas=[1.0])
+    with pytest.raises(UnsupportedError, match="HuberLoss"):
+        certify(model, (inputs, labels), rho=0.1, criterion=nn.HuberLoss())
+    with pytest.raises(ArgumentError, match="classes"):
+        certify(model, (inputs, labels + 7), rho=0.1)
+
+
+@pytest.mark.parametrize("largest", [False, True])
+def test_proposals_of_many_trees_fit_the_rule(largest: bool) -> None:
+    """Weights of thousands of pairs still sum to at most their shares with the kernel's rounding."""
+    case = random_case(0, columns=2, trees=1, largest=largest)
+    ensemble = case.ensemble
+    ensemble = replace(ensemble, roots=ensemble.roots.repeat(3000))
+    score = torch.ones(1, dtype=torch.float64), 0.0
+    level = float(ensemble.scores(case.row[None])) + 0.1
+    proof, _, _ = TreeSearch(ensemble, case.prices).prove(case.row, score, level, boxes=2, steps=(5, 2))
+    levels = torch.tensor([level], dtype=torch.float64)
+    assert float(least_costs(ensemble, case.prices, case.row, score, levels, proof)) >= 0
