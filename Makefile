@@ -35,7 +35,7 @@ help:
 	@echo "make sweeps  run the sweeps at full size, with a random seed; to repeat one: make sweeps SEED=..."
 	@echo "make soak    attack, kill and mutate for an hour (SOAK_MINUTES=...); a second call continues"
 	@echo "make fuzz    run the property tests on other and more examples, with a random seed"
-	@echo "make mutants make mistakes in the code that proofs rest on, and see whether the tests notice"
+	@echo "make mutants make mistakes in the trusted kernel, and see whether its tests notice"
 	@echo "make wheel   build the wheel, install it alone without extras, and use it; then with them"
 	@echo "make lowest  the same with the lowest versions that are supported"
 	@echo "make check   lint, formatting, types and documentation: ruff, mypy, sphinx"
@@ -75,8 +75,10 @@ fuzz: $(VENV)/.has-dev
 	$(PY) -m pytest $(PYTEST_ARGS) --hypothesis-profile=fuzz --hypothesis-seed=$(SEED) -m 'hypothesis and not soak'
 
 mutants: $(VENV)/.has-dev
-	$(PY) -m tools.mutation calls
-	$(PY) -m tools.mutation run $(MUTANTS_ARGS)
+	$(PY) -m tools.mutation record
+	$(PY) -m tools.mutation run --seconds 2 $(MUTANTS_ARGS)
+	$(PY) -m tools.mutation sort
+	$(PY) -m tools.mutation again
 	$(PY) -m tools.mutation list
 
 check: $(VENV)/.has-dev

@@ -32,7 +32,7 @@ def moods(source: str) -> list[str]:
 
 def test_no_test_has_moods() -> None:
     # The tool that tries mutants measures how much processor time tests take, to choose among them.
-    tool = {TOOLS / "mutation" / name for name in ("calls.py", "trial.py")}
+    tool = {TOOLS / "mutation" / name for name in ("trials.py", "oracle.py")}
     # The session of a soak lasts as long as it is asked to.
     tool |= {TOOLS / "soak" / "hour.py"}
     paths = {*HERE.rglob("*.py"), *TOOLS.rglob("*.py")} - tool

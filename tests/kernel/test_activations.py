@@ -6,7 +6,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
@@ -65,9 +65,24 @@ def test_constants(name: str) -> None:
     assert (max(-least, most), flattest, sharpest) == pytest.approx((steep, low, high), abs=2e-6)
 
 
+CENTERS, WIDTHS = st.floats(-6, 6), st.floats(0, 5)
+
+
 @pytest.mark.parametrize("name", LAYERS)
-@given(center=st.floats(-6, 6), width=st.floats(0, 5))
+@settings(max_examples=settings().max_examples // 4)
+@given(center=CENTERS, width=WIDTHS)
 def test_ranges_hold_the_derivatives(name: str, center: float, width: float) -> None:
+    check_ranges(name, center, width)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("name", LAYERS)
+@given(center=CENTERS, width=WIDTHS)
+def test_ranges_hold_the_derivatives_of_all_examples(name: str, center: float, width: float) -> None:
+    check_ranges(name, center, width)
+
+
+def check_ranges(name: str, center: float, width: float) -> None:
     """Values and two derivatives of torch's own layer, by autograd, at many points of the interval."""
     found, layer = activation(name), LAYERS[name].double()
     points = torch.linspace(center - width, center + width, 101, dtype=torch.float64).requires_grad_()

@@ -242,8 +242,14 @@ def test_bounds_of_a_network_are_the_same(name: str) -> None:
     check_equal(original, read_back(original))
 
 
-@pytest.mark.parametrize("name", COSTS)
-@pytest.mark.parametrize("network", ["dense", "strided", "units first", "pooled", "transposed"])
+@pytest.mark.parametrize(
+    ("name", "network"),
+    [
+        pytest.param(name, network, marks=() if "dense" in network or name == "masked" else pytest.mark.soak)
+        for name in COSTS
+        for network in ("dense", "strided", "units first", "pooled", "transposed")
+    ],
+)
 def test_bounds_for_a_cost_are_the_same(name: str, network: str) -> None:
     """The cost is merged into the first layer again, and the claims about that are accepted again."""
     model, shape = NETWORKS[network]()
@@ -487,10 +493,11 @@ JUNK: list[Any] = [
 ]
 
 
+@pytest.mark.parametrize("count", [15, pytest.param(60, marks=pytest.mark.soak)])
 @pytest.mark.parametrize(
     "network", ["dense", "pooled", "grouped", "concatenated", "transposed", "batch norm"]
 )
-def test_any_other_entry_is_refused_or_makes_no_bound_smaller(network: str) -> None:
+def test_any_other_entry_is_refused_or_makes_no_bound_smaller(network: str, count: int) -> None:
     """Where an entry says another network, its bounds hold for that one: its outputs differ, too."""
     model, shape = NETWORKS[network]()
     original = problem(model, shape, CrossEntropy(), WeightedL2(torch.rand(shape) + 0.5), Box(0, 1))
@@ -498,7 +505,7 @@ def test_any_other_entry_is_refused_or_makes_no_bound_smaller(network: str) -> N
     refused = 0
     generator = torch.Generator().manual_seed(0)
     paths = list(entries(description))
-    for index in torch.randperm(len(paths), generator=generator).tolist()[:60]:
+    for index in torch.randperm(len(paths), generator=generator).tolist()[:count]:
         path = paths[index]
         for junk in [JUNK[i] for i in torch.randperm(len(JUNK), generator=generator).tolist()[:6]]:
             forged = copy.deepcopy(description)
@@ -515,7 +522,7 @@ def test_any_other_entry_is_refused_or_makes_no_bound_smaller(network: str) -> N
                 continue
             if path[0] == "graph":
                 check_not_smaller(original, read)
-    assert refused > 100
+    assert refused > count * 5 / 3
 
 
 def check_not_smaller(original: Problem, read: Problem) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import pytest
 import torch
@@ -120,6 +121,7 @@ CASES: dict[str, Case] = {
 }
 
 
+@lru_cache
 def problem_of(name: str) -> Problem:
     """Seven samples, three of them on a face of the box, and the first four classified rightly."""
     case = CASES[name]
@@ -145,16 +147,19 @@ def climbed(problem: Problem, gamma: float) -> Tensor:
     )
 
 
-def with_all_proposals(problem: Problem, clip: float | None) -> Neighborhoods:
+@lru_cache
+def with_all_proposals(name: str) -> Neighborhoods:
     """Bounds with balls, and parabolas at the samples and at tangent points."""
-    return bounded(problem, make_grid(problem, [0.01, 1.0], GAMMAS, 3), clip, tangent_points(problem))
+    problem = problem_of(name)
+    grid = make_grid(problem, [0.01, 1.0], GAMMAS, 3)
+    return bounded(problem, grid, CASES[name].clip, tangent_points(problem))
 
 
-def attacked(problem: Problem, gamma: float, generator: torch.Generator) -> list[Tensor]:
+def attacked(problem: Problem, gamma: float, generator: torch.Generator, every: int) -> list[Tensor]:
     """Points of Z: where ascents lead from the samples, points around those, and points of all distances."""
     first = climbed(problem, gamma)
     points = [first]
-    for turn in range(60):
+    for turn in sorted({1, 2, *range(59, -1, -every)}):
         spread = torch.randn(first.shape, dtype=torch.float64, generator=generator)
         around, size = (first, 0.5**turn) if turn in (1, 2) else (problem.inputs, 10 ** (turn / 30 - 1))
         moved = problem.cost.restore_frozen(around + size * spread, problem.inputs)
@@ -162,17 +167,22 @@ def attacked(problem: Problem, gamma: float, generator: torch.Generator) -> list
     return points
 
 
+QUICK_AND_FULL = [6, pytest.param(1, marks=pytest.mark.soak)]
+"""Of 60 distances, each sixth, and all of them."""
+
+
+@pytest.mark.parametrize("every", QUICK_AND_FULL)
 @pytest.mark.parametrize("name", CASES)
-def test_attacks_never_exceed(name: str) -> None:
+def test_attacks_never_exceed(name: str, every: int) -> None:
     """No point is above a bound, and no error within a radius; with foolish proposals, too."""
     problem, case = problem_of(name), CASES[name]
     kernel, values = problem.kernel, Values.at(problem.kernel)
     generator = torch.Generator().manual_seed(1)
-    clever = with_all_proposals(problem, case.clip)
+    clever = with_all_proposals(name)
     edges = torch.tensor([0.0, 0.3, 0.31, 5.0], dtype=torch.float64)
     foolish = neighborhoods(kernel, values, _foolish(kernel, values, generator), edges, [2], case.clip)
-    for gamma in GAMMAS:
-        points = attacked(problem, gamma, generator)
+    for gamma in GAMMAS if every == 1 else GAMMAS[::2]:
+        points = attacked(problem, gamma, generator, every)
         heights = []
         for each in points:
             loss, cost = kernel.losses(each), kernel.cost.value(each, problem.inputs)
@@ -187,16 +197,25 @@ def test_attacks_never_exceed(name: str) -> None:
                     assert bool((bound >= highest - 1e-9).all()), (gamma, rule)
 
 
-@pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.classes is not None])
-def test_no_error_is_found_within_a_radius(name: str) -> None:
+CLASSIFIERS = [
+    pytest.param(name, marks=pytest.mark.soak if "," in name else ())
+    for name, case in CASES.items()
+    if case.classes is not None
+]
+"""Variants of a case, whose names have a comma, wait for the soak."""
+
+
+@pytest.mark.parametrize("every", QUICK_AND_FULL)
+@pytest.mark.parametrize("name", CLASSIFIERS)
+def test_no_error_is_found_within_a_radius(name: str, every: int) -> None:
     """By minimum-norm attacks and beyond tangent points."""
     problem = problem_of(name)
     kernel, values = problem.kernel, Values.at(problem.kernel)
     generator = torch.Generator().manual_seed(1)
-    candidates = [*error_candidates(problem, 5.0, 30)]
-    candidates += [(None, points) for points in attacked(problem, 1.0, generator)]
+    candidates = [*error_candidates(problem, 5.0, 30 if every == 1 else 12)]
+    candidates += [(None, points) for points in attacked(problem, 1.0, generator, every)]
     distances = (nearest_errors(problem, candidates)[0] / kernel.unit_cost).sqrt()
-    clever = with_all_proposals(problem, None)
+    clever = with_all_proposals(name)
     edges = torch.tensor([0.0, 0.01, 0.3, 5.0], dtype=torch.float64)
     foolish = neighborhoods(kernel, values, _foolish(kernel, values, generator), edges, [1, 2])
     assert int(torch.isfinite(distances).sum()) >= 2
@@ -290,7 +309,7 @@ _FAR_FROM_ATTAINED = {"relu": 2e-2, "clipped": 2e-2, "regression, clipped": 1e-6
 def test_bounds_meet_ascents_where_the_problem_is_concave(name: str) -> None:
     """At a large γ, and at one for which the curvature everywhere is just enough."""
     problem, case = problem_of(name), CASES[name]
-    kernel, around = problem.kernel, with_all_proposals(problem, case.clip)
+    kernel, around = problem.kernel, with_all_proposals(name)
     convexity, curvature = kernel.cost.strong_convexity, float(around.balls[-1].curvature.max())
     room = _FAR_FROM_ATTAINED.get(name, 1e-6 if convexity > 0 else 1e-3)
     gammas: dict[float, list[Rule]] = {20.0: list(Rule)}
@@ -310,7 +329,7 @@ def test_proposals_that_are_no_numbers_prove_nothing(number: float) -> None:
     """Not at the samples that they are for; the others are unharmed."""
     problem = problem_of("log cosh")
     kernel, values = problem.kernel, Values.at(problem.kernel)
-    around = with_all_proposals(problem, None)
+    around = with_all_proposals("log cosh")
     points, roots = climbed(problem, 20.0), softplus_roots(around.profile.score, 20.0)
     assert roots is not None
     proven = bounds_by_rule(around, Proposal.at(kernel, 20.0, points), roots)
@@ -378,7 +397,7 @@ def test_two_parabolas_of_one_margin_are_refused() -> None:
 def test_a_penalty_that_is_not_positive_proves_nothing(gamma: float) -> None:
     """Refused, or every bound is infinite."""
     problem = problem_of("dense")
-    around = with_all_proposals(problem, None)
+    around = with_all_proposals("dense")
     try:
         bounds = bounds_by_rule(around, Proposal.at(problem.kernel, gamma, problem.inputs))
     except Refused:

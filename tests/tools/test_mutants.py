@@ -1,99 +1,99 @@
-"""The mutants themselves: what is changed, what is left alone, and that a seed fixes the sample."""
+"""The mutants of the kernel: what is changed, what is left alone, and what only loosens a bound."""
 
 from __future__ import annotations
 
-import pytest
-from cosmic_ray.mutating import mutate_code
+import math
 
-from tools.mutation import mutants as module
-from tools.mutation.mutants import draw, mutants
-from tools.mutation.operators import BY_NAME
-from tools.mutation.targets import TARGETS, Target
+import pytest
+
+from tests.tools.kernel_problems import DOWN, SAME, UP, compare
+from tools.mutation.mutants import KERNEL, mutants
+
+
+def changes(source: str) -> list[str]:
+    return [mutant.id.split(": ", 1)[1] for mutant in mutants("x.py", source)]
 
 
 @pytest.mark.parametrize(
-    ("operator", "code", "occurrence", "changed"),
+    ("expression", "expected"),
     [
-        ("SwapNames", "x = torch.minimum(a, b)\n", 0, "x = torch.maximum(a, b)\n"),
-        ("SwapNames", "def f(low, high):\n    return low\n", 0, "def f(low, high):\n    return high\n"),
-        ("SwapNames", "def f(low):\n    return low\n", 0, None),
-        ("DropOperand", "x = a + b * c\n", 0, "x = b * c\n"),
-        ("DropOperand", "x = a + b * c\n", 1, "x = a\n"),
-        ("DropOperand", "x = a + b * c\n", 2, "x = a + c\n"),
-        ("DropOperand", "x = a - b\n", 0, "x = a\n"),
-        ("DropCall", "x = a.abs().sqrt()\n", 0, "x = a.sqrt()\n"),
-        ("DropCall", "x = a.mT @ b\n", 0, "x = a @ b\n"),
-        ("ScaleNumber", "x = 1e-12\n", 0, "x = 0.0\n"),
-        ("ScaleNumber", "x = 0.25\n", 1, "x = 0.5\n"),
-        ("ScaleNumber", "x = 4\n", 0, None),
-        ("DropStatement", "x = f(x)\ny = x\n", 0, "pass\ny = x\n"),
-        ("DropStatement", "y = x\n", 0, None),
+        ("a < b", {"a < b → a <= b", "a < b → a > b", "a < b → a >= b"}),
+        ("a is b", {"a is b → a is not b"}),
+        ("a + b", {"a + b → a - b"}),
+        ("a / b", {"a / b → a * b"}),
+        ("-a", {"-a → a"}),
+        ("up(a, b)", {"up(a, b) → down(a, b)", "up(a, b) → a"}),
+        ("slack(3)", {"slack(3) → 0.0"}),
+        ("a.amax(1)", {"a.amax(1) → a.amin(1)"}),
+        ("math.ceil(a)", {"math.ceil(a) → math.floor(a)"}),
+        ("a.nan_to_num(math.inf)", {"a.nan_to_num(math.inf) → a.nan_to_num(0.0)"}),
     ],
 )
-def test_the_operators_of_our_own(operator: str, code: str, occurrence: int, changed: str | None) -> None:
-    found = mutate_code(code, BY_NAME[operator], occurrence)
-    assert (found and " ".join(found.split())) == (changed and " ".join(changed.split()))
+def test_comparisons_signs_and_directions_are_changed_in_all_ways(
+    expression: str, expected: set[str]
+) -> None:
+    assert expected <= set(changes(f"def f():\n    return {expression}\n"))
 
 
-CODE = '''"""A docstring: 1 + 1."""
-
-Shape = tuple[int, ...] | 1
-EFFORT = 7
-
-
-@decorated(1 + 1)
-def bound(size: Array[2], other: int = 3) -> Array[4]:
-    require(size > 5, "size", f"be above {5 + 1}", 5 + 2)
-    if size == 6:
-        raise ValueError(6 + 1)
-    return size.reshape(8 + 1)
+def test_of_other_changes_to_a_statement_one_is_drawn() -> None:
+    found = changes("def f(low, high):\n    return g(low, high, 3, True)\n")
+    assert len(found) == 1
+    assert found == changes("\n\ndef f(low, high):\n    return g(low, high, 3, True)\n")  # lines do not count
 
 
-class Kind:
-    def other(self) -> int:
-        return 9
-'''
+def test_what_decides_nothing_is_left_alone() -> None:
+    assert changes('"""1 + 1"""\nfrom a import b\n_AT_ONCE = 7\nShape = tuple[int, ...]\n') == []
+    assert changes("def f(a: A[1]) -> B[2]:\n    assert a\n    raise E(f'{1 + 1}')\n") == []
+    assert changes("def f(a):\n    return a.reshape(1 + 1)\n") == []
 
 
-def lines(target: Target) -> set[int]:
-    return {mutant.place[0] for mutant in mutants(target)}
+def test_a_result_belongs_to_the_source_of_its_function() -> None:
+    sources = (
+        "def f(a):\n    return a + 1\n",
+        'def f(a):\n    """Words."""\n\n    return (a + 1)\n\ndef g():\n    return 2\n',
+        "def f(a):\n    b = 3\n    return a + 1\n",
+    )
+    first, same, other = (
+        next(each.digest for each in mutants("x.py", source) if "a + 1" in each.id) for source in sources
+    )
+    assert first == same != other
 
 
-def test_what_decides_nothing_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "source", lambda path: CODE)
-    assert lines(Target("x.py")) == {4, 8, 9, 10, 17}
-    assert lines(Target("x.py", never=("EFFORT", "Kind"))) == {8, 9, 10}
-    assert lines(Target("x.py", only=("Kind.other",))) == {17}
-    places = {(mutant.place, mutant.function) for mutant in mutants(Target("x.py"))}
-    assert ((8, 39), "bound") in places  # the default, and no annotation
-    assert not any(line == 8 and column != 39 for (line, column), _ in places)
-    assert ((17, 15), "Kind.other") in places
+def test_a_mutant_compiles_to_other_code() -> None:
+    mutant = next(each for each in mutants("x.py", "def f(a, b):\n    return a < b\n") if ">=" in each.id)
+    code, names = mutant.compiled(), dict[str, object]()
+    assert code is not None
+    exec(code, names)
+    changed = names["f"]
+    assert callable(changed)
+    assert changed(2, 1) is True
 
 
-def test_a_seed_fixes_the_sample() -> None:
-    some = [target for target in TARGETS if target.path in ("norms.py", "certificates/knapsack.py")]
-    small, large, other = draw(10, 1, some, 6), draw(20, 1, some, 6), draw(10, 2, some, 6)
-    assert small == draw(10, 1, some, 6)
-    assert set(small) < set(large)
-    assert small != other
-    assert len({mutant.id for mutant in large}) == len(large) >= 20
-    for mutant in small:
-        before, after = mutant.change()
-        assert before != after
+def test_every_file_of_the_kernel_has_mutants_with_names_of_their_own() -> None:
+    every = [mutant.id for path in KERNEL.glob("*.py") for mutant in mutants(path.name)]
+    assert len(every) == len(set(every)) > 2000
+    assert {path.name for path in KERNEL.glob("*.py")} - {name.split(":")[0] for name in every} == {
+        "__init__.py"
+    }
 
 
-def test_a_uniform_sample_has_the_count_asked_for() -> None:
-    some = [target for target in TARGETS if target.path in ("norms.py", "kernel/rounding.py")]
-    small, large = draw(10, 1, some, None), draw(20, 1, some, None)
-    assert (len(small), len(large)) == (10, 20)
-    assert small == large[:10]
-
-
-def test_every_target_is_there() -> None:
-    """Files move, and functions are renamed: nothing may drop out of the list unnoticed."""
-    for target in TARGETS:
-        found = {
-            name for mutant in mutants(target) for name in (mutant.function, mutant.function.split(".")[0])
-        }
-        assert found
-        assert set(target.only) <= found
+@pytest.mark.parametrize(
+    ("direction", "before", "after", "kind"),
+    [
+        (UP, [1.0, 2.0], [1.0, 2.0], "equal"),
+        (UP, [1.0, 2.0], [1.0, 2.5], "loosens"),
+        (UP, [1.0, 2.0], [1.5, 1.9], "tightens"),
+        (UP, [1.0], [math.nan], "tightens"),
+        (UP, [1.0], "refused", "loosens"),
+        (UP, "refused", [math.inf], "tightens"),
+        (UP, [1.0], "raises ValueError", "raises"),
+        (DOWN, [1.0], [0.5], "loosens"),
+        (DOWN, [1.0], [1.5], "tightens"),
+        (SAME, [1.0], [1.5], "differs"),
+        (UP, [1.0], [1.0, 2.0], "differs"),
+    ],
+)
+def test_only_looser_bounds_are_called_loose(
+    direction: int, before: object, after: object, kind: str
+) -> None:
+    assert compare([[direction, before]], [[direction, after]]) == kind

@@ -1,13 +1,14 @@
-"""Mutants: small mistakes made on purpose, one at a time, each of which a test must notice.
+"""Mutants of the trusted kernel: small mistakes, one at a time, each of which a test must notice.
 
-    python -m tools.mutation calls                  which tests call which functions, and how long they take
-    python -m tools.mutation run --count 400        draw mutants by a seed and try each against its tests
-    python -m tools.mutation again                  try the survivors again, after new tests
-    python -m tools.mutation explain ID "…"         why a survivor may survive
-    python -m tools.mutation list                   write the list of survivors
+    python -m tools.mutation record                 record which tests reach which lines, and their times
+    python -m tools.mutation run --seconds 2        try every mutant that has no result yet; resumable
+    python -m tools.mutation sort                   compare the survivors with the kernel on fixed problems
+    python -m tools.mutation again                  try those again that do not only loosen a bound
+    python -m tools.mutation explain TEXT "…"       record why some survivors are harmless
+    python -m tools.mutation list                   write survivors.md
 
-Before the command, ``--campaign bounds`` (the default) mutates the code that upper bounds rest on, and
-``--campaign around`` the code around it: training, attacks, data, runs, estimators, attained sides.
-``targets.py`` says what is mutated, ``operators.py`` how. Every result is one line of ``CAMPAIGN.jsonl``,
-written as soon as it is known, so that a run can be stopped at any time and goes on where it was.
+``mutants`` defines the changes, ``trials`` how a mutant meets its tests, ``oracle`` how the results of a
+survivor differ on the problems of ``tests.tools.kernel_problems``. Every result is one line of
+``results.jsonl``, written at once. It belongs to the source of its function: where that changes, its mutants
+are tried again, and no others.
 """

@@ -3,91 +3,252 @@
 from __future__ import annotations
 
 import argparse
-import subprocess
+import json
+import random
+import re
 from collections import Counter
+from dataclasses import asdict, dataclass
+from pathlib import Path
 
-from tools.mutation.calls import Call, read_calls, record_calls, tests_of
-from tools.mutation.forks import warm_up
-from tools.mutation.listing import write_list
-from tools.mutation.mutants import Mutant, draw
-from tools.mutation.results import Result, append, read_results, rewrite
-from tools.mutation.targets import CAMPAIGNS, ROOT, Campaign
-from tools.mutation.trial import attempt
+from tools.mutation.mutants import KERNEL, Mutant, mutants
+from tools.mutation.trials import RECORD, TESTS, Session, Test, read_record
+
+RESULTS = Path(__file__).parent / "results.jsonl"
+SURVIVORS = Path(__file__).parent / "survivors.md"
+
+
+@dataclass
+class Result:
+    """One mutant.
+
+    Attributes:
+        id, digest: of the ``Mutant``.
+        outcome: "killed", "survived", or "equivalent" if the compiled code is the same.
+        by: the test that failed; "time" or a signal, if the fork was ended.
+        kind: of a survivor, on the fixed problems that reach it: "loosens", "equal", "tightens", "differs",
+            "raises" or "unreached".
+        why: why it is harmless.
+    """
+
+    id: str
+    digest: str
+    outcome: str
+    by: str = ""
+    seconds: float = 0.0
+    kind: str = ""
+    why: str = ""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
-        prog="python -m tools.mutation", description="Small mistakes, and whether the tests notice."
+        prog="python -m tools.mutation", description="Mutants of the trusted kernel."
     )
-    parser.add_argument("--campaign", choices=CAMPAIGNS, default="bounds", help="which code is mutated")
     commands = parser.add_subparsers(dest="command", required=True)
-    calls = commands.add_parser("calls", help="watch which tests call which functions")
-    calls.add_argument("tests", nargs="*", help="those that are new or changed; all unless given")
-    for name, text in (("run", "try a sample"), ("again", "try its survivors again")):
+    record = commands.add_parser("record", help="watch which tests reach which lines")
+    record.add_argument("--only", default="", help="tests whose name contains this; the others stay")
+    for name, text in (
+        ("run", "try every mutant that has no result"),
+        ("again", "try survivors again that are neither loose nor explained"),
+        ("sort", "compare survivors with the kernel on fixed problems"),
+    ):
         command = commands.add_parser(name, help=text)
-        command.add_argument("--count", type=int, default=400, help="mutants, at least")
-        command.add_argument("--seed", type=int, default=14, help="of the sample")
-        command.add_argument("--seconds", type=float, default=1e6, help="of CPU time to spend on one at most")
-        command.add_argument("--only", default="", help="mutants whose id contains this")
-        command.add_argument("--files", nargs="*", help="draw from these alone, such as kernel/graph.py")
-    explain = commands.add_parser("explain", help="say why a survivor may survive")
-    explain.add_argument("id")
+        command.add_argument("--seconds", type=float, default=1e6, help="of tests, for one mutant at most")
+        command.add_argument("--only", default="", help="mutants whose id matches this regular expression")
+        command.add_argument("--sample", type=int, help="as many, drawn from all files alike")
+        command.add_argument("--tests", nargs="+", default=TESTS, help="collect these files alone: quicker")
+    explain = commands.add_parser("explain", help="record why a survivor is harmless")
+    explain.add_argument("text", help="that the ids of one or more survivors contain")
     explain.add_argument("why")
     commands.add_parser("list", help="write the list of survivors")
     options = parser.parse_args()
-    campaign = CAMPAIGNS[options.campaign]
-    if options.command == "calls":
-        campaign.calls.parent.mkdir(exist_ok=True)
-        warm_up()
-        tests = options.tests or campaign.tests
-        raise SystemExit(record_calls(tests, campaign.skipped, campaign.calls, fresh=not options.tests))
     if options.command == "explain":
-        results = read_results(campaign.results)
-        results[options.id].why = options.why
-        rewrite(results.values(), campaign.results)
+        results = read_results()
+        chosen = [each for each in results.values() if options.text in each.id and each.outcome == "survived"]
+        for result in chosen:
+            result.why = options.why
+        RESULTS.write_text("".join(map(_line, results.values())))
+        print(f"{len(chosen)} explained")
     elif options.command == "list":
-        write_list(read_results(campaign.results), campaign.survivors)
+        write_list()
+    elif options.command == "record":
+        RECORD.parent.mkdir(exist_ok=True)
+        session = Session(lambda session: _write_record(session, options.only))
+        raise SystemExit(session.start())
+    elif options.command == "sort":
+        from tools.mutation.oracle import sort_kinds
+
+        known = read_results()
+        sort_kinds(_wanted(options, known), known, _append)
     else:
-        warm_up()
-        _try(campaign, options)
+        raise SystemExit(Session(lambda session: _try(session, options)).start(options.tests))
 
 
-def _try(campaign: Campaign, options: argparse.Namespace) -> None:
-    calls, known = read_calls(campaign.calls), read_results(campaign.results)
-    commit = subprocess.check_output(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, text=True).strip()
-    targets = [target for target in campaign.targets if not options.files or target.path in options.files]
-    drawn = draw(options.count, options.seed, targets, campaign.per_file)
-    wanted = [mutant for mutant in drawn if options.only in mutant.id]
-    if options.command == "again":
-        wanted = [m for m in wanted if m.id in known and known[m.id].outcome == "survived"]
-    else:
-        wanted = [mutant for mutant in wanted if mutant.id not in known]
+def _write_record(session: Session, only: str) -> None:
+    record = session.record(only)
+    stored = json.loads(RECORD.read_text()) if only and RECORD.exists() else {}
+    kept = {name: test for name, test in stored.items() if only not in name and name in session.items}
+    RECORD.write_text(json.dumps(kept | record))
+    print(f"{len(kept | record)} of {len(session.items)} tests pass")
+
+
+def read_results() -> dict[str, Result]:
+    """By id; the last line of an id counts."""
+    lines = RESULTS.read_text().splitlines() if RESULTS.exists() else []
+    return {result.id: result for result in (Result(**json.loads(line)) for line in lines)}
+
+
+def _line(result: Result) -> str:
+    return json.dumps(asdict(result), ensure_ascii=False) + "\n"
+
+
+def all_mutants() -> list[Mutant]:
+    return [mutant for path in sorted(KERNEL.glob("*.py")) for mutant in mutants(path.name)]
+
+
+def _wanted(options: argparse.Namespace, known: dict[str, Result]) -> list[Mutant]:
+    every = all_mutants()
+    if options.sample:
+        every = random.Random(options.sample).sample(every, options.sample)
+    some = []
+    for mutant in every:
+        result = known.get(mutant.id)
+        fresh = result is not None and result.digest == mutant.digest
+        left = fresh and result is not None and result.outcome == "survived"
+        if options.command == "run":
+            wanted = not fresh
+        elif options.command == "sort":
+            wanted = left
+        else:
+            wanted = left and result is not None and not result.why and result.kind != "loosens"
+        if wanted and re.search(options.only, mutant.id):
+            some.append(mutant)
+    return some
+
+
+def _try(session: Session, options: argparse.Namespace) -> None:
+    known, record = read_results(), read_record()
+    record = {name: test for name, test in record.items() if name in session.items}
+    wanted = _wanted(options, known)
+    reached: dict[str, list[str]] = {}
+    for name, test in record.items():
+        for line in test.lines:
+            reached.setdefault(line, []).append(name)
+    kills, total = Counter[tuple[str, str]](), 0.0
+    for result in known.values():
+        _count(kills, result.by, result.id.split(": ")[0])
     for number, mutant in enumerate(wanted, 1):
-        trial = attempt(mutant.path, mutant.code(), _in_order(mutant, calls, known, options.seconds))
-        before, after = mutant.change()
-        why = known[mutant.id].why if mutant.id in known else ""
-        result = Result(
-            mutant.id, commit, before, after, trial.outcome, trial.by, round(trial.seconds, 1), why
-        )
+        if mutant.compiled() is None:
+            result = Result(mutant.id, mutant.digest, "equivalent")
+        else:
+            tests = _in_order(mutant, record, reached, kills, options.seconds)
+            by, seconds = session.attempt(mutant, tests) if tests else ("", 0.0)
+            before = known.get(mutant.id)
+            kind, why = (
+                (before.kind, before.why)
+                if before and not by and before.digest == mutant.digest
+                else ("", "")
+            )
+            outcome = "killed" if by else "survived"
+            result = Result(mutant.id, mutant.digest, outcome, by, round(seconds, 2), kind, why)
+            _count(kills, by, mutant.id.split(": ")[0])
+        total += result.seconds
         known[mutant.id] = result
-        append(result, campaign.results)
+        _append(result)
         print(
-            f"{number}/{len(wanted)} {trial.outcome} {trial.seconds:.0f} s {mutant.id} {trial.by}", flush=True
+            f"{number}/{len(wanted)} {result.outcome} {result.seconds} s {mutant.id} | {result.by}",
+            flush=True,
         )
+    print(f"{total:.0f} s, {total / max(1, len(wanted)):.2f} s each")
+
+
+def _append(result: Result) -> None:
+    with RESULTS.open("a") as file:
+        file.write(_line(result))
+
+
+def _count(kills: Counter[tuple[str, str]], by: str, function: str) -> None:
+    if by:
+        kills[function, by] += 1
+        kills[function.split(":")[0], by.split("[")[0]] += 1
 
 
 def _in_order(
-    mutant: Mutant, calls: dict[str, Call], known: dict[str, Result], budget: float
-) -> dict[str, float]:
-    """The tests of a mutant with their CPU times, which are within the budget together; those first that are
-    quick or have killed others of the same file."""
-    kills = Counter(result.by for result in known.values() if result.id.startswith(mutant.path + ":"))
-    ordered = sorted(tests_of(mutant, calls), key=lambda test: calls[test].seconds / (1 + 4 * kills[test]))
-    chosen: dict[str, float] = {}
-    for test in ordered:
-        if not chosen or sum(chosen.values()) + calls[test].seconds <= budget:
-            chosen[test] = calls[test].seconds
+    mutant: Mutant,
+    record: dict[str, Test],
+    reached: dict[str, list[str]],
+    kills: Counter[tuple[str, str]],
+    budget: float,
+) -> dict[str, Test]:
+    """The tests that reach a mutant, within the budget together: those first that are quick, or have killed
+    others of the same function or file."""
+    lines = range(mutant.lines[0], mutant.lines[1] + 1)
+    names = {name for line in lines for name in reached.get(f"{mutant.path}:{line}", ())}
+    if not mutant.function:  # it runs while everything is imported
+        names = {
+            name for name, test in record.items() if any(p.startswith(f"{mutant.path}:") for p in test.lines)
+        }
+    function = mutant.id.split(": ")[0]
+
+    def rank(name: str) -> float:
+        weight = 1 + 8 * kills[function, name] + kills[mutant.path, name.split("[")[0]]
+        return (0.01 + record[name].seconds) / weight
+
+    chosen: dict[str, Test] = {}
+    spent = 0.0
+    for name in sorted(names, key=rank):
+        if not chosen or spent + record[name].seconds <= budget:
+            chosen[name] = record[name]
+            spent += record[name].seconds
     return chosen
+
+
+COLUMNS = {
+    "killed": "killed",
+    "equivalent": "same code",
+    "loosens": "only loosen a bound",
+    "equal": "same results",
+    "explained": "explained",
+    "open": "open",
+    "waiting": "not run",
+}
+"""Of the list: the headings of the mutants of each file."""
+
+
+def write_list() -> None:
+    """Write the counts of all mutants, the explanations, and the survivors without one."""
+    known, every = read_results(), all_mutants()
+    results = [known[each.id] for each in every if each.id in known and known[each.id].digest == each.digest]
+    tried = {result.id for result in results}
+    counts = Counter((result.id.split(":")[0], _column(result)) for result in results)
+    counts.update((mutant.path, "waiting") for mutant in every if mutant.id not in tried)
+    paths = sorted({path for path, _ in counts})
+    rows = [[path, *(counts[path, column] for column in COLUMNS)] for path in paths]
+    rows.append(["all", *(sum(counts[path, column] for path in paths) for column in COLUMNS)])
+    hours = sum(result.seconds for result in results) / 3600
+    reasons: dict[str, list[Result]] = {}
+    for result in results:
+        if _column(result) == "explained":
+            reasons.setdefault(result.why, []).append(result)
+    text = "# Survivors\n\nWritten by `python -m tools.mutation list`; see CONTRIBUTING.md.\n\n"
+    text += f"{len(every)} mutants; those that were run took {hours:.2f} hours of processor time. "
+    text += f"{len(reasons)} explanations.\n\n"
+    text += f"| file | {' | '.join(COLUMNS.values())} |\n|---{'|---' * len(COLUMNS)}|\n"
+    text += "".join(f"| {' | '.join(map(str, row))} |\n" for row in rows)
+    text += "\n## Explained\n"
+    for why, explained in reasons.items():
+        text += f"\n{why}\n\n" + "".join(f"- `{result.id}`\n" for result in explained)
+    for column, title in (("open", "Open"), ("equal", "Same results on all problems that reach them")):
+        text += f"\n## {title}\n\n"
+        text += "".join(f"- `{each.id}`\n" for each in results if _column(each) == column)
+    SURVIVORS.write_text(text)
+
+
+def _column(result: Result) -> str:
+    if result.outcome != "survived":
+        return result.outcome
+    if result.why:
+        return "explained"
+    return result.kind if result.kind in ("loosens", "equal") else "open"
 
 
 if __name__ == "__main__":

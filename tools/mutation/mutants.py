@@ -1,215 +1,378 @@
-"""All mutants of the targets, and a sample of them drawn by a seed.
+"""All mutants of the kernel, on its syntax trees.
 
-A *site* is one place in the code; several operators, or one in several ways, may change it. Sites are drawn,
-and then one way for each, or numbers and signs would outweigh everything else.
+Comparisons, signs and directions of rounding are changed in all ways; of all other changes to a statement, or
+to the head of a compound one, a seed draws one.
 """
 
 from __future__ import annotations
 
 import ast
-import difflib
-import itertools
+import copy
+import hashlib
 import random
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
+from types import CodeType
 
-import parso
-from cosmic_ray.ast import ast_nodes
-from cosmic_ray.mutating import mutate_code
+ROOT = Path(__file__).resolve().parents[2]
+KERNEL = ROOT / "src" / "certus" / "kernel"
+SEED = 33
 
-from tools.mutation.operators import BY_NAME, OPERATORS
-from tools.mutation.targets import SOURCES, Target
+EFFORT = {
+    "_AT_ONCE",
+    "_CELLS",
+    "_CORNER",
+    "_EIGENVALUE_WORK",
+    "_LEAST",
+    "_NUMBERS",
+    "_TOGETHER",
+    "MOST_CLASSES",
+}
+"""Constants that decide how much is computed, and nothing that is proven."""
 
-Place = tuple[int, int]
+_OPPOSITE = (
+    *(("up", "down"), ("mean_up", "mean_down"), ("normal_up", "normal_down"), ("min", "max")),
+    *(("minimum", "maximum"), ("amin", "amax"), ("argmin", "argmax"), ("clamp_min", "clamp_max")),
+    *(("cummin", "cummax"), ("floor", "ceil")),
+)
+_COUNTERPARTS = (
+    *(("low", "high"), ("lower", "upper"), ("least", "most"), ("inner", "outer"), ("left", "right")),
+    *(("first", "second"), ("row_norms", "column_norms"), ("in_shape", "out_shape"), ("slope", "curvature")),
+    *(
+        ("absolute", "absolute_transpose"),
+        ("norm", "absolute_norm"),
+        ("convex", "concave"),
+        ("above", "below"),
+    ),
+    *(("length", "unit"), ("all", "any"), ("primitive", "action"), ("act", "transposed")),
+)
+_DIRECTIONS = {a: b for pair in _OPPOSITE for a, b in (pair, pair[::-1])}
+_SWAPS = {a: b for pair in _COUNTERPARTS for a, b in (pair, pair[::-1])}
+_DROPPED = ("abs", "sqrt", "clamp", "clamp_min", "clamp_max", "nan_to_num", "T", "mT", "flip", "exp", "log")
+_SHAPING = ("flatten", "reshape", "unsqueeze", "squeeze", "expand", "permute", "movedim", "unflatten")
+_REDUCING = (
+    "sum",
+    "amax",
+    "amin",
+    "max",
+    "min",
+    "any",
+    "all",
+    "cat",
+    "stack",
+    "split",
+    "flip",
+    "gather",
+    "mean",
+    "unbind",
+    "cummax",
+    "topk",
+    "diagonal",
+    "scatter_",
+    "index_select",
+    "argmax",
+    "index_add_",
+    "size",
+)
+_ROUNDED = ("up", "down")
+_CONSTANTS = ("FEW", "TENS", "HUNDREDS", "SOME", "THOUSANDS", "MANY")
+
+_COMPARISONS: dict[type[ast.cmpop], tuple[type[ast.cmpop], ...]] = {
+    ast.Lt: (ast.LtE, ast.Gt, ast.GtE),
+    ast.LtE: (ast.Lt, ast.Gt, ast.GtE),
+    ast.Gt: (ast.GtE, ast.Lt, ast.LtE),
+    ast.GtE: (ast.Gt, ast.Lt, ast.LtE),
+    **{
+        a: (b,)
+        for a, b in ((ast.Eq, ast.NotEq), (ast.NotEq, ast.Eq), (ast.Is, ast.IsNot), (ast.IsNot, ast.Is))
+    },
+    **{a: (b,) for a, b in ((ast.In, ast.NotIn), (ast.NotIn, ast.In))},
+}
+_ARITHMETIC: dict[type[ast.operator], type[ast.operator]] = {
+    ast.Add: ast.Sub,
+    ast.Sub: ast.Add,
+    ast.Mult: ast.Div,
+    ast.Div: ast.Mult,
+    ast.Pow: ast.Mult,
+    ast.FloorDiv: ast.Mult,
+    ast.Mod: ast.FloorDiv,
+    ast.BitAnd: ast.BitOr,
+    ast.BitOr: ast.BitAnd,
+}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Mutant:
-    """The ``occurrence``-th change that an operator can make to a file.
+    """One change of one file.
 
     Attributes:
-        place: line and column, from 1 and 0 on.
-        function: "name" or "Class.name" around it, or "<module>".
+        path: in the kernel; function: "name" or "Class.name" around the change; "" outside of functions.
+        lines: first and last line of the statement, or of the head of a compound one.
+        digest: of the source of the function, or of the statement outside of functions.
+        whole, old, new: the syntax tree of the file, the node that is replaced, and by which; None for pass.
     """
 
+    id: str
     path: str
-    operator: str
-    occurrence: int
-    place: Place
     function: str
+    lines: tuple[int, int]
+    digest: str
+    whole: ast.Module
+    old: ast.AST
+    new: ast.AST | None
 
-    @property
-    def id(self) -> str:
-        return f"{self.path}:{self.place[0]}:{self.place[1]}:{self.operator}:{self.occurrence}"
-
-    def code(self) -> str:
-        """The whole file with the change."""
-        made = mutate_code(source(self.path), BY_NAME[self.operator], self.occurrence)
-        assert isinstance(made, str)
-        return made
-
-    def change(self) -> tuple[str, str]:
-        """The lines that differ, before and after."""
-        lines = source(self.path).splitlines(), self.code().splitlines()
-        differing = [
-            step
-            for step in difflib.SequenceMatcher(None, *lines, autojunk=False).get_opcodes()
-            if step[0] != "equal"
-        ]
-        starts, ends = differing[0], differing[-1]
-        return (
-            " ".join(line.strip() for line in lines[0][starts[1] : ends[2]]),
-            " ".join(line.strip() for line in lines[1][starts[3] : ends[4]]),
-        )
+    def compiled(self) -> CodeType | None:
+        """The file with the change; None if the compiled code is the same, or there is none."""
+        try:
+            code = compile(_replaced(self.whole, self.old, self.new), str(KERNEL / self.path), "exec")
+        except (SyntaxError, ValueError, TypeError):
+            return None
+        return None if code == compile(self.whole, str(KERNEL / self.path), "exec") else code
 
 
 @lru_cache
-def source(path: str) -> str:
-    return (SOURCES / path).read_text()
-
-
-def mutants(target: Target) -> list[Mutant]:
+def mutants(path: str, source: str = "") -> tuple[Mutant, ...]:
     """All of one file, in a fixed order."""
-    shape = _Shape(source(target.path))
-    nodes = list(ast_nodes(parso.parse(source(target.path))))
-    found = []
-    for operator in OPERATORS:
-        occurrence = -1
-        for node in nodes:
-            for place, _ in operator.mutation_positions(node):
-                occurrence += 1
-                function, names = shape.around(place)
-                named = {function, function.split(".")[0], *names}
-                if (
-                    shape.counts(place)
-                    and not named & set(target.never)
-                    and (not target.only or named & set(target.only))
-                ):
-                    found.append(Mutant(target.path, type(operator).__name__, occurrence, place, function))
-    return found
+    tree, changes, seen = ast.parse(source or (KERNEL / path).read_text()), [], Counter[str]()
+    drawn: dict[tuple[int, int], list[tuple[_Place, ast.AST | None]]] = {}
+    chosen: list[tuple[_Place, ast.AST | None]] = []
+    for place in _places(tree, "", None):
+        every, others = _ways(place.node, place.names)
+        chosen += ((place, way) for way in every)
+        drawn.setdefault(place.lines, []).extend((place, way) for way in others)
+    for options in filter(None, drawn.values()):
+        text = " ".join(_text(place.node) for place, _ in options)
+        chosen.append(random.Random(f"{SEED} {path} {options[0][0].function} {text}").choice(options))
+    for place, way in chosen:
+        before, after = (_text(place.node), "pass" if way is None else _text(way))
+        name = f"{path}:{place.function}: {before} → {after}"
+        seen[name] += 1
+        identity = name if seen[name] == 1 else f"{name} #{seen[name]}"
+        changes.append(
+            Mutant(identity, path, place.function, place.lines, place.digest, tree, place.node, way)
+        )
+    return tuple(changes)
 
 
-def draw(count: int, seed: int, targets: Sequence[Target], per_file: int | None) -> list[Mutant]:
-    """Mutants drawn by a seed, one for each site.
-
-    With the same seed a larger sample contains the smaller one.
-
-    Args:
-        per_file: draw at least ``count`` mutants, from every file in proportion to its sites and at least
-            this number; None: draw ``count`` mutants uniformly from the sites of all files.
-    """
-    sites: dict[str, dict[Place, list[Mutant]]] = {}
-    for target in targets:
-        sites[target.path] = defaultdict(list)
-        for mutant in mutants(target):
-            sites[target.path][mutant.place].append(mutant)
-    if per_file is None:
-        everywhere = [options for places in sites.values() for _, options in sorted(places.items())]
-        compiling = filter(_compiles, _shuffled(everywhere, str(seed)))
-        return list(itertools.islice(compiling, count))
-    total = sum(map(len, sites.values()))
-    drawn = []
-    for path, places in sites.items():
-        order = _shuffled([places[place] for place in sorted(places)], f"{seed} {path}")
-        drawn += order[: max(per_file, -(-count * len(places) // total))]
-    return [mutant for mutant in drawn if _compiles(mutant)]
+def _text(node: ast.AST) -> str:
+    """Source of a node, the head of a compound statement alone."""
+    return ast.unparse(ast.fix_missing_locations(node)).split("\n")[0]
 
 
-def _shuffled(sites: list[list[Mutant]], seed: str) -> list[Mutant]:
-    """The sites in random order, and one mutant of each."""
-    chance = random.Random(seed)
-    chance.shuffle(sites)
-    return [chance.choice(options) for options in sites]
+@dataclass(frozen=True)
+class _Place:
+    node: ast.AST
+    function: str
+    lines: tuple[int, int]
+    digest: str
+    names: frozenset[str]
 
 
-def _compiles(mutant: Mutant) -> bool:
-    try:
-        compile(mutant.code(), mutant.path, "exec")
-    except SyntaxError:
-        return False
-    return True
+def _places(
+    tree: ast.AST,
+    prefix: str,
+    inside: tuple[str, str] | None,
+    lines: tuple[int, int] = (0, 0),
+    names: frozenset[str] = frozenset(),
+) -> Iterator[_Place]:
+    """Every node that counts, with the function around it and its digest (``inside``)."""
+    for node in ast.iter_child_nodes(tree):
+        if _silent(tree, node):
+            continue
+        around, span = inside, lines
+        if isinstance(node, ast.FunctionDef) and inside is None:
+            body = [part for part in node.body if not _docstring(part)]
+            text = ast.unparse(
+                ast.FunctionDef(node.name, node.args, body, node.decorator_list, node.returns, lineno=0)
+            )
+            known = frozenset(_names(node))
+            for default in (*node.args.defaults, *node.args.kw_defaults):  # evaluated outside
+                if default is not None:
+                    yield from _places(
+                        ast.Expr(default), prefix, ("", _digest(text)), (node.lineno, node.lineno)
+                    )
+            for part in body:
+                yield from _places(
+                    ast.Module([part], []), prefix, (prefix + node.name, _digest(text)), (0, 0), known
+                )
+            continue
+        if isinstance(node, ast.ClassDef):
+            yield from _places(node, f"{node.name}.", None)
+            continue
+        if isinstance(node, ast.stmt):
+            if inside is None:
+                around = ("", _digest(ast.unparse(node)))
+            head = getattr(node, "test", getattr(node, "iter", None))
+            end = head.end_lineno if isinstance(head, ast.expr) else node.end_lineno
+            span = (node.lineno, end or node.lineno)
+        if around is not None:
+            yield _Place(node, around[0], span, around[1], names)
+        yield from _places(node, prefix, around, span, names)
 
 
-class _Shape:
-    """Where the functions of a file are, and what in it decides nothing."""
-
-    def __init__(self, text: str) -> None:
-        self._lines = text.splitlines()
-        tree = ast.parse(text)
-        self._silent = [self._span(node) for node in _silent(tree)]
-        self._functions = list(self._named(tree, ""))
-
-    def counts(self, place: Place) -> bool:
-        return not any(start <= place < end for start, end in self._silent)
-
-    def around(self, place: Place) -> tuple[str, list[str]]:
-        """The outermost function, and the constants that are assigned, at this place of the module."""
-        names = [name for (start, end), name in self._functions if start <= place < end]
-        functions = [name for name in names if not name.startswith("=")]
-        constants = [name[1:] for name in names if name.startswith("=")]
-        return (functions[-1] if functions else "<module>"), constants
-
-    def _named(self, tree: ast.AST, prefix: str) -> Iterator[tuple[tuple[Place, Place], str]]:
-        for node in ast.iter_child_nodes(tree):
-            if isinstance(node, ast.FunctionDef):
-                yield self._span(node), prefix + node.name
-            elif isinstance(node, ast.ClassDef):
-                yield from self._named(node, f"{node.name}.")
-            elif isinstance(node, ast.Assign):
-                names = [leaf.id for leaf in ast.walk(node.targets[0]) if isinstance(leaf, ast.Name)]
-                yield from ((self._span(node), f"={name}") for name in names)
-                if prefix:
-                    yield from ((self._span(node), prefix + name) for name in names)
-
-    def _span(self, node: ast.AST) -> tuple[Place, Place]:
-        # ast counts bytes, parso characters.
-        line, end = getattr(node, "lineno"), getattr(node, "end_lineno")  # noqa: B009
-        start, stop = getattr(node, "col_offset"), getattr(node, "end_col_offset")  # noqa: B009
-        return (line, self._characters(line, start)), (end, self._characters(end, stop))
-
-    def _characters(self, line: int, offset: int) -> int:
-        return len(self._lines[line - 1].encode()[:offset].decode())
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-def _silent(tree: ast.AST) -> Iterator[ast.AST]:
-    """Annotations, messages, assertions, decorators, types; and shapes, where a mistake only raises."""
-    for node in ast.walk(tree):
-        match node:
-            case ast.arg(annotation=ast.AST() as annotation) | ast.AnnAssign(annotation=annotation):
-                yield annotation
-            case ast.FunctionDef():
-                yield from node.decorator_list
-                if node.returns is not None:
-                    yield node.returns
-            case ast.ClassDef():
-                yield from node.decorator_list
-            case ast.Raise() | ast.Assert() | ast.JoinedStr() | ast.Import() | ast.ImportFrom():
-                yield node
-            case ast.keyword(arg="strict"):
-                yield node
-            case ast.Call(func=ast.Name("require")):
-                yield from node.args[1:]
-            case ast.Call(func=ast.Attribute(attr=name)) if name in _SHAPING:
-                yield from node.args
-            case ast.Subscript(value=ast.Attribute(attr="shape")):
-                yield node.slice
-            case ast.Assign(targets=[ast.Name(name)]) if name in _TYPES:
-                yield node
+def _docstring(node: ast.AST) -> bool:
+    return (
+        isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+    )
 
 
-_SHAPING = ("flatten", "reshape", "unsqueeze", "squeeze", "expand", "permute", "movedim")
-_TYPES = (
-    "Shape",
-    "Weights",
-    "Absolute",
-    "Stage",
-    "Rule",
-    "Trace",
-    "_Trace",
-    "Function",
-    "Range",
-    "Method",
-    "Data",
-)
+def _silent(parent: ast.AST, node: ast.AST) -> bool:
+    """Annotations, messages, assertions, types, effort; and shapes, where a mistake only raises."""
+    match node:
+        case ast.FunctionDef(name="__repr__"):
+            return True
+        case ast.Raise() | ast.Assert() | ast.JoinedStr() | ast.Import() | ast.ImportFrom() | ast.alias():
+            return True
+        case (
+            ast.expr_context() | ast.operator() | ast.cmpop() | ast.boolop() | ast.unaryop() | ast.arguments()
+        ):
+            return not isinstance(parent, ast.Lambda)
+        case ast.keyword(arg="strict" | "dtype" | "dim" | "dim1" | "dim2" | "keepdim") | ast.Pass():
+            return True
+        case ast.Assign(targets=[ast.Name(name)]) if name in EFFORT or _is_type(node.value):
+            return True
+        case ast.Assign(targets=[ast.Tuple(names)]) if any(
+            isinstance(n, ast.Name) and n.id in EFFORT for n in names
+        ):
+            return True
+    match parent:
+        case ast.AnnAssign(annotation=annotation) | ast.arg(annotation=annotation) if node is annotation:
+            return True
+        case ast.ClassDef() if node in parent.decorator_list or node in parent.bases:
+            return True
+        case ast.Call(func=ast.Attribute(attr=name)) if name in _SHAPING and node in parent.args:
+            return True
+        case ast.Call(func=ast.Attribute(attr=name)) if name in _REDUCING and _axis(node):
+            return True
+        case ast.Subscript(value=ast.Attribute(attr="shape")) if node is parent.slice:
+            return True
+    return _docstring(node)
+
+
+def _axis(node: ast.AST) -> bool:
+    negative = isinstance(node, ast.UnaryOp) and isinstance(node.operand, ast.Constant)
+    return negative or (isinstance(node, ast.Constant) and type(node.value) is int)
+
+
+def _is_type(value: ast.AST) -> bool:
+    text = ast.unparse(value)
+    return text.startswith(("tuple[", "Callable[", "TypeVar", "np.ndarray[")) or text in (
+        "Any",
+        "Softmax | Hinge | None",
+    )
+
+
+def _ways(node: ast.AST, names: frozenset[str]) -> tuple[list[ast.AST | None], list[ast.AST | None]]:
+    """The changes that are all made, and those of which one is drawn; None leaves a statement out."""
+    every: list[ast.AST | None] = []
+    others: list[ast.AST | None] = []
+    match node:
+        case ast.Compare():
+            for place, operator in enumerate(node.ops):
+                for other in _COMPARISONS[type(operator)]:
+                    every.append(_with(node, ops=[*node.ops[:place], other(), *node.ops[place + 1 :]]))
+        case ast.BinOp(left, operator, right) if type(operator) in _ARITHMETIC:
+            signs = isinstance(operator, ast.Add | ast.Sub | ast.Mult | ast.Div)
+            (every if signs else others).append(_with(node, op=_ARITHMETIC[type(operator)]()))
+            others += [left, right] if isinstance(operator, ast.Add | ast.Mult) else [left]
+        case ast.AugAssign(op=operator) if type(operator) in _ARITHMETIC:
+            every.append(_with(node, op=_ARITHMETIC[type(operator)]()))
+            others.append(None)
+        case ast.UnaryOp(ast.USub() | ast.Not() | ast.Invert(), operand):
+            every.append(operand)
+        case ast.Attribute(ast.Name("math"), "inf"):
+            others += [ast.UnaryOp(ast.USub(), node), ast.Constant(0.0)]
+        case ast.Call(func=ast.Attribute(attr="nan_to_num")):
+            for place, value in enumerate(node.args):
+                filled = ast.Constant(0.0 if ast.unparse(value).endswith("inf") else 1.0)
+                every.append(_with(node, args=[*node.args[:place], filled, *node.args[place + 1 :]]))
+        case ast.Call(func=ast.Name("slack")):
+            every.append(ast.Constant(0.0))
+        case ast.Call(func=ast.Name(name)) if name in _ROUNDED:
+            every += [_with(node, func=ast.Name(_DIRECTIONS[name], ast.Load())), node.args[0]]
+        case ast.Call(func=ast.Name(name) | ast.Attribute(attr=name)) if name in _DIRECTIONS:
+            every.append(_with(node, func=_renamed(node.func, _DIRECTIONS[name])))
+        case ast.Call(func=ast.Attribute(attr="where"), args=[condition, first, second]):
+            others.append(_with(node, args=[condition, second, first]))
+        case ast.Name(name, ast.Load()) if name in _CONSTANTS:
+            others.append(ast.Constant(0.0))
+        case ast.Name(name, ast.Load()) if _SWAPS.get(name) in names:
+            others.append(_renamed(node, _SWAPS[name]))
+        case ast.Attribute(attr=name, ctx=ast.Load()) if name in _SWAPS:
+            others.append(_renamed(node, _SWAPS[name]))
+        case ast.Attribute(value, "T" | "mT", ast.Load()):
+            others.append(value)
+        case ast.Constant(bool(value)):
+            others.append(ast.Constant(not value))
+        case ast.Constant(int(value)):
+            others += [ast.Constant(value + 1), ast.Constant(value - 1)]
+        case ast.Constant(float(value)):
+            factors = (0.0, 1e3) if 0 < value < 1e-5 else (0.5, 2.0)
+            others += [ast.Constant(value * factor if value else factor) for factor in factors]
+        case ast.BoolOp(operator, values):
+            others.append(_with(node, op=ast.Or() if isinstance(operator, ast.And) else ast.And()))
+            others += [
+                _with(node, values=values[:k] + values[k + 1 :])
+                for k in range(len(values))
+                if len(values) > 2
+            ]
+            others += values if len(values) == 2 else []
+        case ast.If(test=test) | ast.IfExp(test=test) | ast.While(test=test) if not isinstance(
+            test, ast.Compare
+        ):
+            others.append(_with(node, test=ast.UnaryOp(ast.Not(), test)))
+        case ast.Assign(targets=[ast.Name(name)]) if name in _names(node.value):
+            others.append(None)
+        case ast.Expr(ast.Call()):
+            others.append(None)
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _DROPPED:
+        others.append(node.func.value)
+    return every, others
+
+
+def _with(node: ast.AST, **fields: object) -> ast.AST:
+    changed = copy.copy(node)
+    for name, value in fields.items():
+        setattr(changed, name, value)
+    return changed
+
+
+def _renamed(node: ast.AST, name: str) -> ast.AST:
+    return _with(node, **{"id" if isinstance(node, ast.Name) else "attr": name})
+
+
+def _names(tree: ast.AST) -> set[str]:
+    return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+
+
+def _replaced(tree: ast.Module, old: ast.AST, new: ast.AST | None) -> ast.Module:
+    """The tree with one node replaced; all other nodes are shared."""
+    leaf = ast.copy_location(new if new is not None else ast.Pass(), old)
+
+    def walk(node: ast.AST) -> ast.AST:
+        if node is old:
+            return leaf
+        changed = node
+        for name, value in ast.iter_fields(node):
+            if isinstance(value, ast.AST):
+                other = walk(value)
+                if other is not value:
+                    changed = _with(node, **{name: other})
+            elif isinstance(value, list):
+                parts = [walk(part) if isinstance(part, ast.AST) else part for part in value]
+                if any(one is not two for one, two in zip(parts, value, strict=True)):
+                    changed = _with(node, **{name: parts})
+        return changed
+
+    changed = walk(tree)
+    assert isinstance(changed, ast.Module)
+    return ast.fix_missing_locations(changed)
