@@ -28,6 +28,7 @@ from certus.costs import LabelCost, Mahalanobis, Masked, SquaredL2, SquaredSup
 from certus.data import Samples
 from certus.domains import Box
 from certus.errors import ArgumentError, CertusError, UnsupportedError, VerificationError
+from certus.kernel import check as kernel_check
 from certus.kernel.__main__ import main
 from certus.kernel.check import FILES, ROWS, Checked, check, digest_rows
 from certus.kernel.evidence import Evidence
@@ -232,6 +233,20 @@ def _share(cases: list[Any], most: int | None) -> list[Any]:
 FULL = pytest.param(None, marks=pytest.mark.soak, id="all")
 
 
+@pytest.fixture
+def remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bounds of samples from the same files and the same entries are computed once."""
+    computed, plain = dict[str, Any](), kernel_check._bounded
+
+    def bounded(problem: Problem, stored: dict[str, Tensor], *entries: Any) -> Any:
+        key = json.dumps(entries)
+        computed[key] = computed.get(key) or plain(problem, stored, *entries)
+        return computed[key]
+
+    monkeypatch.setattr(kernel_check, "_bounded", bounded)
+
+
+@pytest.mark.usefixtures("remembered")
 @pytest.mark.parametrize("most", [12, FULL])
 @pytest.mark.parametrize("kind", ["dense", "linear", "weighted", "label cost", "population", "regression"])
 def test_no_forged_number_of_a_certificate_is_proven(kind: str, most: int | None, tmp_path: Path) -> None:
