@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -119,6 +120,25 @@ def test_a_bound_that_somebody_else_made_is_assumed() -> None:
     made = certus.bounds.SmoothnessBound({"mine": 1.0}, 1.0, 1.0, None, None, [], None, certus.SquaredL2())
     assert made.evidence == made.as_json()["evidence"] == "assumed"
     assert made.assumptions == ("the bounds themselves, which certus did not derive",)
+
+
+def test_a_bound_that_was_altered_is_assumed() -> None:
+    """The evidence of a bound is about its numbers: other numbers in its place have none."""
+    network = model(nn.Tanh())
+    inputs, targets = torch.zeros(2, 3), torch.zeros(2, dtype=torch.int64)
+    everywhere, local = (
+        certus.input_smoothness(network),
+        certus.bounds.local_smoothness(network, inputs, targets, 0.1),
+    )
+    for bound, altered in (
+        (everywhere, replace(everywhere, lipschitz=0.0)),
+        (local, replace(local, lipschitz=torch.zeros(2))),
+    ):
+        assert (bound.evidence, bound.assumptions) == ("proven", ())
+        assert copy.deepcopy(bound).evidence == "proven"
+        assert altered.evidence == "assumed"
+        assert altered.assumptions == ("the bounds themselves, which certus did not derive",)
+    assert replace(everywhere, lipschitz=0.0).as_json()["evidence"] == "assumed"
 
 
 def hidden(z: Tensor) -> Tensor:

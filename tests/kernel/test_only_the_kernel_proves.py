@@ -7,6 +7,7 @@ import copy
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -138,6 +139,17 @@ def test_statements_about_other_samples_are_refused() -> None:
             Statement.of(sample, [level], **change)
     with pytest.raises(Refused):
         Statement.of(bounds(4)[0], [level])
+
+
+def test_a_population_is_that_of_the_samples() -> None:
+    """Bounds of a population belong to the samples that they were computed from, not to as many others."""
+    (sample, level), (other, _) = bounds(), bounds()
+    about: dict[str, Any] = {"confidence": 0.9, "seed": 0, "clip": 1.0, "inequality": "hoeffding"}
+    people = PopulationBounds.of(sample, [level], claims={}, error_claims={}, **about)
+    assert Statement.of(sample, [level], population=people).evidence is Evidence.PROVEN
+    for forged in (people, mark(replace(people, samples=None))):
+        with pytest.raises(Refused, match="about the same samples"):
+            Statement.of(other, [level], population=forged)
 
 
 def test_what_is_not_filled_is_not_bounded() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import random
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -201,11 +202,14 @@ def test_every_number_of_the_file(certificate: SmoothedCertificate, file: Path) 
     assert min(map(len, lines)) > 20
 
 
-def test_every_number_of_the_table(certificate: SmoothedCertificate, file: Path) -> None:
+@pytest.mark.parametrize("most", [6, pytest.param(None, marks=pytest.mark.soak, id="all")])
+def test_every_number_of_the_table(certificate: SmoothedCertificate, file: Path, most: int | None) -> None:
+    """Of each tensor, or as many as are drawn from it by a fixed seed."""
     place, refused, accepted, lines = file.with_suffix(".safetensors"), Counter[str](), 0, list[str]()
     original, _ = load_tensors(place)
     for name, tensor in original.items():
-        for index in range(tensor.numel()):
+        places = random.Random(0).sample(range(tensor.numel()), tensor.numel())
+        for index in places[:most]:
             change = (-1, 1)[index % 2] if name == "errors" else (0.9, 1.1)[index % 2]
             forged = tensor.clone()
             number = forged.view(-1)[index]
@@ -220,9 +224,10 @@ def test_every_number_of_the_table(certificate: SmoothedCertificate, file: Path)
                 continue
             accepted += 1
             assert follows(checked, tensors), (name, index, change)
-    assert {name.partition(".")[2] or name for name in refused} == {
-        *("errors", "losses", "designs", "coefficients", "edges")
-    }
+    kinds = {"errors", "losses", "designs", "coefficients"}
+    # Few edges matter: most others only make the cells wider or narrower.
+    assert {name.partition(".")[2] or name for name in refused} - {"edges"} == kinds
+    assert most is not None or any(name.endswith(".edges") for name in refused)
     assert len(lines) == refused.total()
     assert accepted > 0
 

@@ -26,7 +26,7 @@ from certus.bounds.layer_rules import refuse_log_softmax
 from certus.bounds.layer_summary import layer_table, paper_bound
 from certus.bounds.network import infer_shape, read_network
 from certus.bounds.norm_proposals import claim_norms
-from certus.bounds.smoothness import LocalBound, SmoothnessBound
+from certus.bounds.smoothness import LocalBound, SmoothnessBound, derived
 from certus.costs import Cost, SquaredL2
 from certus.costs.claims import check_claims_everywhere
 from certus.data import require_real
@@ -172,7 +172,7 @@ def input_smoothness(
     layers = layer_table(analysis.smoothness, result)
     kinked = [layer.path for layer in layers if math.isinf(layer.second_derivative)]
     obstacle = (*kinked, "the residuals F − y are unbounded over all inputs")[0]
-    return SmoothnessBound(
+    bound = SmoothnessBound(
         bounds=bounds,
         lipschitz=float(result.lipschitz[0]),
         output_lipschitz=float(result.output_lipschitz[0]),
@@ -181,9 +181,8 @@ def input_smoothness(
         layers=layers,
         obstacle=obstacle if math.isinf(min(bounds.values())) else None,
         cost=analysis.cost,
-        assumptions=analysis.problem.assumptions,
-        evidence=analysis.problem.evidence,
     )
+    return derived(bound, analysis.problem)
 
 
 def local_smoothness(
@@ -232,7 +231,7 @@ def local_smoothness(
     if bool(torch.isnan(curvature).any()):
         raise CertusError(_OVERFLOW)
     labels = targets.long().cpu()
-    return LocalBound(
+    bound = LocalBound(
         bounds=bounds,
         curvature=curvature,
         lipschitz=torch.cat([part.lipschitz for part in parts]).minimum(whole.lipschitz),
@@ -241,9 +240,8 @@ def local_smoothness(
         margins=_joined([part.margins for part in parts]),
         error=_joined([part.error for part in parts]),
         radius=radii,
-        assumptions=model.problem.assumptions,
-        evidence=model.problem.evidence,
     )
+    return derived(bound, model.problem)
 
 
 def _joined(

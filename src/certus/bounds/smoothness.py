@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar, TypeVar
 
 from torch import Tensor
 
 from certus.costs import Cost
 from certus.errors import contradiction
 from certus.kernel.evidence import Evidence
+from certus.kernel.problem import Problem
 from certus.kernel.rounding import MANY, THOUSANDS
 
 VALIDITY = (
@@ -52,8 +53,35 @@ class LayerBound:
     curvature: float
 
 
+class Derived:
+    """Base of bounds that certus derives: proven, or assumed if they rest on ``assumptions``, by name.
+
+    Bounds that are constructed elsewhere, or altered by ``dataclasses.replace``, are assumed.
+    """
+
+    _basis: ClassVar[tuple[Evidence, tuple[str, ...]]] = (Evidence.ASSUMED, UNSPECIFIED)
+
+    @property
+    def evidence(self) -> Evidence:
+        return self._basis[0]
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """Names of everything that the bounds rest on without proof."""
+        return self._basis[1]
+
+
+_Bound = TypeVar("_Bound", bound=Derived)
+
+
+def derived(bound: _Bound, problem: Problem) -> _Bound:
+    """Give bounds the evidence of the problem of the kernel that they were computed for."""
+    object.__setattr__(bound, "_basis", (problem.evidence, problem.assumptions))
+    return bound
+
+
 @dataclass(frozen=True, eq=False)
-class SmoothnessBound:
+class SmoothnessBound(Derived):
     """Upper bounds for every input and label, in the norm of a cost.
 
     Attributes:
@@ -65,8 +93,6 @@ class SmoothnessBound:
         layers: the layer table; the last row is the loss itself.
         obstacle: path of the layer, or a reason, that prevents a finite L⁺; None if L⁺ is finite.
         cost: the cost whose norm all bounds refer to.
-        assumptions: names of everything that the bounds rest on without proof.
-        evidence: that of the kernel's problem; assumed for bounds that certus did not derive.
     """
 
     bounds: dict[str, float]
@@ -77,8 +103,6 @@ class SmoothnessBound:
     layers: list[LayerBound]
     obstacle: str | None
     cost: Cost
-    assumptions: tuple[str, ...] = UNSPECIFIED
-    evidence: Evidence = Evidence.ASSUMED
 
     @property
     def curvature(self) -> float:
@@ -144,7 +168,7 @@ class SmoothnessBound:
 
 
 @dataclass(frozen=True, eq=False)
-class LocalBound:
+class LocalBound(Derived):
     """Upper bounds on a ball around each sample, in the cost's norm.
 
     Attributes:
@@ -155,8 +179,6 @@ class LocalBound:
         margins: (batch, classes) F_k − F_y at the sample itself, rounded up; None for regression.
         error: (batch,) largest probability q of all other classes; None for regression.
         radius: (batch,).
-        assumptions: names of everything that the bounds rest on without proof.
-        evidence: that of the kernel's problem; assumed for bounds that certus did not derive.
     """
 
     bounds: dict[str, Tensor]
@@ -167,8 +189,6 @@ class LocalBound:
     margins: Tensor | None
     error: Tensor | None
     radius: Tensor
-    assumptions: tuple[str, ...] = UNSPECIFIED
-    evidence: Evidence = Evidence.ASSUMED
 
 
 def _plain(value: object) -> object:

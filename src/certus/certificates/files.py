@@ -79,6 +79,7 @@ ERRORS_ALONE = "Nothing is proven of the loss; of the error rate an upper side i
 _PLAIN = ("about", "samples", "classes", "unit_cost", "clip")
 _ERROR_COSTS = ("proven_error_cost", "attained_error_cost")
 _OF_POPULATION = ("confidence", "seed", "clip", "inequality")
+_FAULTS = (ValueError, TypeError, LookupError, ArithmeticError, RuntimeError)
 
 
 def as_json(certificate: Certificate) -> dict[str, Any]:
@@ -247,7 +248,7 @@ def read_certificate(path: Path) -> Certificate:
         derived = without_checksum(as_json(certificate)) | {"evidence": content["evidence"]}
     except ContradictionError as reason:
         raise ContradictionError(f"{path}: {reason}") from None
-    except (CertusError, ValueError, TypeError, LookupError, ArithmeticError, RuntimeError) as reason:
+    except (CertusError, Refused, *_FAULTS) as reason:
         line = " ".join(str(reason).split()) or type(reason).__name__
         raise CorruptFileError(f"{path} is corrupt: {line}") from None
     if different := differences(content, derived):
@@ -282,6 +283,12 @@ class _Aggregate(Struct, forbid_unknown_fields=True):
     rho_hat: Annotated[float, Meta(ge=0)]
     loss: float
     rules: dict[str, Share]
+
+
+class _Attack(Struct, forbid_unknown_fields=True):
+    rho: NonNegative
+    transport_cost: NonNegative
+    loss: float
 
 
 class _Mean(Struct, forbid_unknown_fields=True):
@@ -327,7 +334,7 @@ class _CertificateFile(Struct):
     rhos: list[NonNegative]
     epsilons: list[NonNegative]
     aggregates: list[_Aggregate]
-    attacks: list[AttackAggregate]
+    attacks: list[_Attack]
     clean_loss: tuple[float, float | None]
     proven_error_cost: _Costs | None
     attained_error_cost: _Costs | None

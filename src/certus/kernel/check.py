@@ -159,20 +159,11 @@ def _weights(stated: list[float] | None, rows: Tensors) -> Tensor | None:
 
 def _statement(problem: Problem, stored: Tensors, content: Any, weights: Tensor | None) -> Statement:
     """What the witnesses prove, with the claims of the file for the population."""
-    gammas, people, clip = content["check"]["gammas"], content["population"], content["clip"]
-    by_class = content.get("class_weights")
-    levels = [DualBounds.unknown(gamma, len(problem), clip, problem.assumptions) for gamma in gammas]
-    parts, places = [], list(_groups(problem.targets, by_class))
-    for index in places:
-        around, under = _around(problem.select(index), stored, index, clip, by_class)
-        parts.append(SampleBounds.at(around[0], under[0]))
-        for number, level in enumerate(levels):
-            bounds = [
-                _bounds(here, level, stored, f"{number}.{shift}", index, weight)
-                for shift, (here, weight) in enumerate(zip(around, under, strict=True))
-            ]
-            level.fill(index, over_labels(bounds[0], bounds[1:]) if len(bounds) > 1 else bounds[0])
-    samples, population = SampleBounds.joined(parts, torch.cat(places).argsort()), None
+    people, clip = content["population"], content["clip"]
+    samples, levels = _bounded(
+        problem, stored, content["check"]["gammas"], clip, content.get("class_weights")
+    )
+    population = None
     if people is not None:
         claims, errors = (
             {
@@ -191,6 +182,24 @@ def _statement(problem: Problem, stored: Tensors, content: Any, weights: Tensor 
             grid=len(people["grid"]),
         )
     return Statement.of(samples, levels, weights=weights, clip=clip, population=population)
+
+
+def _bounded(
+    problem: Problem, stored: Tensors, gammas: list[float], clip: float | None, by_class: list[float] | None
+) -> tuple[SampleBounds, list[DualBounds]]:
+    """Bounds at all samples, and φ̄_γ at each γ."""
+    levels = [DualBounds.unknown(gamma, len(problem), clip, problem.assumptions) for gamma in gammas]
+    parts, places = [], list(_groups(problem.targets, by_class))
+    for index in places:
+        around, under = _around(problem.select(index), stored, index, clip, by_class)
+        parts.append(SampleBounds.at(around[0], under[0]))
+        for number, level in enumerate(levels):
+            bounds = [
+                _bounds(here, level, stored, f"{number}.{shift}", index, weight)
+                for shift, (here, weight) in enumerate(zip(around, under, strict=True))
+            ]
+            level.fill(index, over_labels(bounds[0], bounds[1:]) if len(bounds) > 1 else bounds[0])
+    return SampleBounds.joined(parts, torch.cat(places).argsort()), levels
 
 
 def _bounds(

@@ -44,6 +44,8 @@ class PopulationBounds(Result):
         confidence: 1 − δ; seed: of the order of the samples; clip: B; inequality: of the loss.
         means: γ → at least E min(φ̄_γ, B); error_means: γ → at least E (1 − γτ)₊, empty without classes.
         error_margin: by DKW, for the sample's error rate; None without classes.
+        samples: the bounds that all of this was computed from, so that no statement adds it to others; None
+            if it was read from a file.
     """
 
     confidence: float
@@ -54,6 +56,7 @@ class PopulationBounds(Result):
     error_means: Mapping[float, float] = field(default_factory=dict)
     error_margin: float | None = None
     assumptions: tuple[str, ...] = ()
+    samples: SampleBounds | None = None
 
     @staticmethod
     def of(
@@ -89,16 +92,16 @@ class PopulationBounds(Result):
             for level in levels
         }
         names = tuple(dict.fromkeys(name for part in parts for name in part.assumptions))
-        bounds = PopulationBounds(confidence, seed, clip, inequality, means, assumptions=names)
+        errors: dict[float, float] = {}
         if costs is not None:
             share = above / (2 * max(1, len(error_claims)))
             gains = {gamma: error_gains(costs[order], gamma) for gamma in error_claims}
             errors = {
                 gamma: betting(gains[gamma], 1.0, share, claim) for gamma, claim in error_claims.items()
             }
-            margin = dkw(count, above / 2)
-            bounds = PopulationBounds(confidence, seed, clip, inequality, means, errors, margin, names)
-        return mark(bounds)
+        margin = None if costs is None else dkw(count, above / 2)
+        about = confidence, seed, clip, inequality
+        return mark(PopulationBounds(*about, means, errors, margin, names, samples))
 
     def loss(self, rho: float) -> float:
         """At least the worst expected min(ℓ, B) within ρ."""
@@ -144,7 +147,7 @@ class Statement(Result):
         """From bounds at n samples and at some γ; without any γ it says nothing of the loss."""
         count, parts = len(bounds.loss), (bounds, *levels, *(() if population is None else (population,)))
         fits = all(len(level.bound) == count and level.clip == clip for level in levels)
-        fits = fits and (weights is None or population is None)
+        fits = fits and (population is None or (weights is None and population.samples is bounds))
         if not (fits and count > 0 and all(part.marked for part in parts)):
             raise Refused("bounds of the kernel about the same samples, clipped alike, are needed")
         if weights is not None and not (
