@@ -50,7 +50,7 @@ def main() -> None:
         shape = (-1, 1, 8, 8)
         fitted(model, train.inputs.reshape(shape).float(), train.targets)
         rows = test.inputs.reshape(shape)[:359], test.targets[:359]
-        making, saving, checking = [], [], []
+        seconds: dict[str, list[float]] = {"certify": [], "save": [], "check": []}
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "certificate.json"
             for _ in range(ROUNDS):
@@ -62,15 +62,12 @@ def main() -> None:
                 saved = time.process_time()
                 assert check(file).verified
                 ends = made - start, saved - made, time.process_time() - saved
-                for times, end in zip((making, saving, checking), ends, strict=True):
+                for times, end in zip(seconds.values(), ends, strict=True):
                     times.append(end)
             sizes = {each: (file.parent / each).stat().st_size for each in (*FILES, ROWS)}
-        times = ", ".join(
-            f"{verb} {sorted(each)[ROUNDS // 2]:.2f} s"
-            for verb, each in (("certify", making), ("save", saving), ("check", checking))
-        )
+        medians = ", ".join(f"{verb} {sorted(each)[ROUNDS // 2]:.2f} s" for verb, each in seconds.items())
         words = ", ".join(f"{each} {size:,} bytes" for each, size in sizes.items())
-        print(f"{name}, {len(rows[0])} rows: {times}; {words}")
+        print(f"{name}, {len(rows[0])} rows: {medians}; {words}")
 
 
 if __name__ == "__main__":

@@ -166,7 +166,7 @@ def test_stakes_by_hand() -> None:
     designs = [GammaDesign(2.0, first, 0.75), GammaDesign(1.0, second, 0.25, slope=0.5)]
     values = torch.tensor([[0.0, 0.4, 1.0], [0.3, 0.2, 0.9]], dtype=torch.float64)
     for index, left in ((0, first), (1, second - 0.5 * first)):
-        numbers, ceiling, level, low = stake(designs, values, 0.1, index)
+        numbers, ceiling, level, low, _ = stake(designs, values, 0.1, index)
         assert numbers.numpy() == pytest.approx(left - left.min(), abs=1e-8)
         assert bool(((numbers >= 0) & (numbers <= ceiling)).all())
         assert low <= left.min()

@@ -32,6 +32,7 @@ from certus.certificates.tree_search import TreeSearch
 from certus.costs import Cost, LabelCost, SquaredL2
 from certus.data import Samples
 from certus.errors import UnsupportedError, require, require_number, require_numbers
+from certus.kernel import problem as trusted
 from certus.kernel.costs import Lp
 from certus.kernel.knapsack import worst_error_rate
 from certus.kernel.rounding import SOME, mean_down, slack
@@ -453,6 +454,9 @@ class _Work:
         """Encoded rows, moved by γ, or as they are."""
         rows = self.problem.rows if gamma is None else self._chosen(gamma)[0]
         return Samples(rows, self.problem.targets)
+
+    def witnesses(self, gammas: Sequence[float]) -> tuple[trusted.Problem, dict[str, Tensor]]:
+        raise UnsupportedError("the proofs of tree ensembles are not stored.")
 
     def attacked(self, rho: float) -> Samples:
         return self.transported(None)
