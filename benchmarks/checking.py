@@ -1,24 +1,34 @@
 """The check of a stored certificate beside making it: processor time of one thread, and sizes of the files.
 
-python -m benchmarks.checking      # scikit-learn's digits, a dense and a convolutional network, 359 rows
+scikit-learn's digits, 359 rows, a dense and a convolutional network; the median of the repeats.
+
+    python -m benchmarks.checking
 """
 
 from __future__ import annotations
 
 import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated, Any
 
 import torch
 from torch import nn
 
 import certus
+from benchmarks._options import OUTPUT, perform, read_options
+from benchmarks._results import write_result
 from certus.certificates import Certificate
 from certus.datasets import load
 from certus.domains import Box
 from certus.kernel.check import FILES, ROWS, check
 
-ROUNDS = 3
+
+@dataclass(frozen=True)
+class Args:
+    repeats: Annotated[int, "of each measurement"] = 3
+    output: Annotated[Path, OUTPUT] = Path("benchmarks/results/checking.json")
 
 
 def networks() -> dict[str, nn.Module]:
@@ -42,8 +52,9 @@ def fitted(model: nn.Module, inputs: torch.Tensor, targets: torch.Tensor) -> nn.
     return model
 
 
-def main() -> None:
+def main(args: Args) -> None:
     torch.set_num_threads(1)
+    measured: dict[str, Any] = {}
     data = load("digits")
     train, test = data.train, data.test
     for name, model in networks().items():
@@ -53,7 +64,7 @@ def main() -> None:
         seconds: dict[str, list[float]] = {"certify": [], "save": [], "check": []}
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "certificate.json"
-            for _ in range(ROUNDS):
+            for _ in range(args.repeats):
                 start = time.process_time()
                 certificate = certus.certify(model, rows, rho=[0.01, 0.1], domain=Box(0, 1), progress=False)
                 assert isinstance(certificate, Certificate)
@@ -65,10 +76,11 @@ def main() -> None:
                 for times, end in zip(seconds.values(), ends, strict=True):
                     times.append(end)
             sizes = {each: (file.parent / each).stat().st_size for each in (*FILES, ROWS)}
-        medians = ", ".join(f"{verb} {sorted(each)[ROUNDS // 2]:.2f} s" for verb, each in seconds.items())
-        words = ", ".join(f"{each} {size:,} bytes" for each, size in sizes.items())
-        print(f"{name}, {len(rows[0])} rows: {medians}; {words}")
+        medians = {f"{verb}_seconds": sorted(each)[args.repeats // 2] for verb, each in seconds.items()}
+        measured[name] = {"rows": len(rows[0]), **medians, "bytes": sizes}
+        print(name, measured[name], flush=True)
+    write_result(args, measured)
 
 
 if __name__ == "__main__":
-    main()
+    perform(main, read_options(Args, __doc__))

@@ -20,6 +20,8 @@ NO_ROUNDING = {
     "certificates/dual_values.py": {"DEFAULT_ASCENT"},  # how far an ascent goes
     "certificates/confidence.py": {"_NARROW", "MARGINS"},  # where a search ends, and what is claimed
     "certificates/transport.py": {"_SOLVED"},  # what is assumed of POT
+    "kernel/check.py": {"TOLERANCE"},  # by which other orders of summation may differ
+    "kernel/smoothing.py": {"_SIGMAS"},  # the range of sigma
     "kernel/rules.py": {"_SHARE"},  # a choice, which is paid for
     "kernel/majorants.py": {"_CORNER"},  # a choice: the bound is valid for any value
     "kernel/losses.py": {"_LEAST"},  # a choice: the bound is valid for any value

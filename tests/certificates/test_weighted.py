@@ -65,7 +65,7 @@ def test_the_file_keeps_the_weights(both: tuple[Certificate, Certificate], tmp_p
 
 def test_what_weights_do_not_go_with() -> None:
     model, data = mlp(2, [4], 2, "softplus").double(), Samples(INPUTS, LABELS, COPIES.double())
-    with pytest.raises(ArgumentError, match=r"`data` must be independent draws .* got a sample with weights"):
+    with pytest.raises(ArgumentError, match=r"`data` must be independent draws .* got weighted samples"):
         certify(model, data, rho=0.1, confidence=0.95)
     with pytest.raises(ArgumentError, match="`epsilon` must be left out for a sample with weights"):
         certify(model, data, rho=0.1, epsilon=0.1)

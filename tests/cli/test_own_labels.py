@@ -57,8 +57,14 @@ def test_each_is_verified_as_what_it_is(place: Path) -> None:
 
 def test_no_folder_holds_both(place: Path) -> None:
     ask = ("certify", "run", "--rho", "0.01", *QUICK)
-    refused(certus(*ask, "--own-labels", "-o", "run/certificate", folder=place), "`--output` must be another")
-    refused(certus(*ask, "-o", "run/certificate-own-labels", folder=place), "`--output` must be another")
+    refused(
+        certus(*ask, "--own-labels", "-o", "run/certificate", folder=place),
+        "`--output` must be a different folder",
+    )
+    refused(
+        certus(*ask, "-o", "run/certificate-own-labels", folder=place),
+        "`--output` must be a different folder",
+    )
 
 
 def test_the_report_shows_them_apart(place: Path) -> None:

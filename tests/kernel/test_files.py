@@ -329,14 +329,14 @@ def test_a_primitive_of_the_users_own_is_not_written() -> None:
     part = Twice(2 * torch.eye(3).double(), None)
     for primitive in (part, Product((Reshape((3,), (3,)), part))):
         with pytest.raises(
-            UnsupportedError, match=r"layer twice .* the code of Twice, which is no primitive"
+            UnsupportedError, match=r"layer twice .* the code of Twice, which is not a primitive"
         ):
             describe_graph(Graph((Node((), (3,)), Node((0,), (3,), primitive, name="twice"))))
 
 
 def test_a_cost_of_the_users_own_is_not_written() -> None:
     cost = Bregman(lambda z: (z**2).flatten(1).sum(1), 2.0).kernel((3,))
-    with pytest.raises(UnsupportedError, match=r"of Bregman .* the code of Claimed, which is no cost"):
+    with pytest.raises(UnsupportedError, match=r"of Bregman .* the code of Claimed, which is not a cost"):
         describe_cost(cost)
 
 

@@ -72,7 +72,8 @@ FILES: dict[str, tuple[str, Callable[[Path], object]]] = {
     "result": ("run/result.json", lambda place: library.load_run(place / "other")),
 }
 FREE = {
-    "certificate": ("about",),  # of no number that the certificate answers with; ``verify`` asks, see below
+    # Of no number that the certificate answers with; ``verify`` asks: see below, and test_check.py.
+    "certificate": ("about", "check"),
     "smoothing": ("about",),
     "run": (),
     "result": (),

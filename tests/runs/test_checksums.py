@@ -116,11 +116,11 @@ def test_text_with_a_nul_is_refused(folder: Path) -> None:
         RunDirectory.open(folder / "run")
 
 
-@pytest.mark.parametrize("version", [1, 2, 3, True, "4", None, 4.0, [4], 5, 10**18], ids=repr)
+@pytest.mark.parametrize("version", [1, 2, 3, 4, True, "5", None, 5.0, [5], 6, 10**18], ids=repr)
 def test_other_versions_are_refused_with_a_remedy(folder: Path, version: object) -> None:
     about = json.loads((folder / "run/run.json").read_text())
     (folder / "run/run.json").write_text(json.dumps(about | {"schema_version": version}))
-    with pytest.raises(RunError, match=r"has schema version .* reads 4 only: train again"):
+    with pytest.raises(RunError, match=r"has schema version .* reads 5 only: train again"):
         RunDirectory.open(folder / "run")
 
 

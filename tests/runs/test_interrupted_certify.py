@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from certus.kernel.check import FILES
 from tests.certificates.small_run import make_run
 from tests.cli.test_cli import certus, refused
 from tests.runs.kills import BeforeCalling, BeforeReplacing, Held, is_killed, run
@@ -72,7 +73,7 @@ def test_three_at_once(same: bool, place: Path) -> None:
     for rho, one in zip(asked, held, strict=True):
         assert one.go_on() == 0, one.log.read_text()
         assert stated(folder) == [rho]
-    names = {".lock", "certificate.json", "certificate.png", "samples.csv"}
+    names = {".lock", "certificate.json", "certificate.png", "samples.csv", *FILES}
     assert {path.name for path in folder.iterdir()} == names
 
 
@@ -116,7 +117,7 @@ def test_killed_at_every_exchange_of_a_file(place: Path) -> None:
         assert stated(folder) == [rho]
     for rho in (0.02, 0.03, 0.04):
         assert run(certify(rho), log) == 0  # levels were kept until the certificate was there
-    names = {".lock", "certificate.json", "certificate.png", "samples.csv"}
+    names = {".lock", "certificate.json", "certificate.png", "samples.csv", *FILES}
     assert {path.name for path in folder.iterdir()} == names
 
 

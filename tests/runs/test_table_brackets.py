@@ -297,5 +297,5 @@ def test_batches_of_a_table_are_rows_too(tmp_path: Path, way: str) -> None:
     assert sides(batches) == pytest.approx(sides(whole), rel=1e-9)
     unscaled, _ = everything(certus.datasets.load(f"csv:{table.path}", target="label", standardize=False))
     for other in ((whole.inputs[15:], whole.targets[15:]), unscaled[15:]):
-        with pytest.raises(ArgumentError, match="encode"):
+        with pytest.raises(ArgumentError, match="encoding"):
             sides([whole[:15], other])

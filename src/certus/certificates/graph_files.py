@@ -148,8 +148,8 @@ def _entry(group: str, thing: Any, where: str, place: str, tensors: dict[str, Te
     kind = type(thing)
     if not kind.__module__.startswith("certus.kernel.") or kind.__name__ not in KINDS[group]:
         raise UnsupportedError(
-            f"A certificate about {where} cannot be checked without the code of {kind.__name__}, not a "
-            f"{group} of the kernel: it is not stored."
+            f"A certificate about {where} cannot be checked without the code of {kind.__name__}, which "
+            f"is not a {group} of the kernel: it is not stored."
         )
     fields = [field.split(":")[0] for field in KINDS[group][kind.__name__][1].split()]
     values = {name: _argument(thing, name) for name in fields}
