@@ -143,7 +143,8 @@ def test_statements_about_other_samples_are_refused() -> None:
 
 def test_a_population_is_that_of_the_samples() -> None:
     """Bounds of a population belong to the samples that they were computed from, not to as many others."""
-    (sample, level), (other, _) = bounds(), bounds()
+    sample, level = bounds()
+    other = mark(replace(sample, loss=sample.loss + 1))
     about: dict[str, Any] = {"confidence": 0.9, "seed": 0, "clip": 1.0, "inequality": "hoeffding"}
     people = PopulationBounds.of(sample, [level], claims={}, error_claims={}, **about)
     assert Statement.of(sample, [level], population=people).evidence is Evidence.PROVEN

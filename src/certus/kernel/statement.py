@@ -17,6 +17,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+import torch
 from torch import Tensor
 
 from certus.kernel.binomial import clopper_pearson
@@ -147,7 +148,9 @@ class Statement(Result):
         """From bounds at n samples and at some γ; without any γ it says nothing of the loss."""
         count, parts = len(bounds.loss), (bounds, *levels, *(() if population is None else (population,)))
         fits = all(len(level.bound) == count and level.clip == clip for level in levels)
-        fits = fits and (population is None or (weights is None and population.samples is bounds))
+        if population is not None:  # of the same samples: their losses are the same
+            own = population.samples
+            fits = fits and weights is None and own is not None and torch.equal(own.loss, bounds.loss)
         if not (fits and count > 0 and all(part.marked for part in parts)):
             raise Refused("bounds of the kernel about the same samples, clipped alike, are needed")
         if weights is not None and not (
