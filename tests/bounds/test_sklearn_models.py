@@ -13,9 +13,9 @@ import torch
 from sklearn.compose import ColumnTransformer
 from sklearn.datasets import load_iris
 from sklearn.decomposition import PCA, TruncatedSVD
-from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
 from sklearn.metrics import log_loss
+from sklearn.neighbors import KNeighborsClassifier
 from sklearn.neural_network import MLPClassifier, MLPRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import (
@@ -143,11 +143,11 @@ def test_weights_and_predictions() -> None:
 
 
 def test_other_models_go_by_smoothing() -> None:
-    forest = RandomForestClassifier(5, random_state=0).fit(X, LABELS)
-    with pytest.raises(UnreadableModelError, match=r"RandomForestClassifier is not read.*certify_smoothed"):
-        certus.certify(forest, (X, LABELS), rho=0.01)
+    nearest = KNeighborsClassifier(3).fit(X, LABELS)
+    with pytest.raises(UnreadableModelError, match=r"KNeighborsClassifier is not read.*certify_smoothed"):
+        certus.certify(nearest, (X, LABELS), rho=0.01)
     found = certus.certify_smoothed(
-        forest, (X, LABELS), rho=0.01, sigma=0.25, draws=4, votes=4, attack_steps=0
+        nearest, (X, LABELS), rho=0.01, sigma=0.25, draws=4, votes=4, attack_steps=0
     )
     assert found.bound(0.01) <= 1
 
