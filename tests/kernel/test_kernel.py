@@ -16,8 +16,8 @@ BARRED = ("torch.nn", "torch.fx", "torch.export", "torch.jit", "torch.optim")
 LOOPS = {
     "__main__.py:table": "over the numbers that are printed",
     "check.py:_around": "over the labels, and the kinds of parabolas",
+    "check.py:_bounded": "over batches of samples, and the given gamma",
     "check.py:_comparisons": "over the lines of a file",
-    "check.py:_statement": "over batches of samples, and the given gamma",
     "check.py:_tangents": "over the kinds of parabolas",
     "rules.py:_gap_rules": "over the balls around the samples",
     "files.py:_accept_parts": "over the parts of an operator on moves",
