@@ -40,7 +40,7 @@ help:
 	@echo "make lowest  the same with the lowest versions that are supported"
 	@echo "make check   lint, formatting, types and documentation: ruff, mypy, sphinx"
 	@echo "make docs    build the documentation site into docs/_build, strictly and offline"
-	@echo "make bench   run every script in benchmarks/"
+	@echo "make bench   measure results/benchmarks in 20 minutes; BENCH=full: run every script in benchmarks/"
 	@echo "make clean   remove .venv, caches and build output"
 	@echo
 	@echo "The environment is made with '$(PYTHON)'; for another: make clean, then make test PYTHON=..."
@@ -92,7 +92,7 @@ docs: $(VENV)/.has-dev
 	@echo "Open docs/_build/index.html"
 
 bench: $(VENV)/.has-bench
-	@set -e; for file in benchmarks/[!_]*.py; do \
+	@set -e; for file in $(if $(filter full,$(BENCH)),benchmarks/[!_]*.py,benchmarks/page.py); do \
 	  module=benchmarks.$$(basename "$$file" .py); \
 	  echo "$(PY) -m $$module"; \
 	  $(PY) -m "$$module"; \

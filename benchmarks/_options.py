@@ -50,14 +50,14 @@ def read_options(kind: type[T], description: str | None, given: list[str] | None
     )
     defaults, hints = kind(), get_type_hints(kind, include_extras=True)
     deciding = []
-    for name in (one.name for one in fields(kind)):
+    for name in (field.name for field in fields(kind)):
         value_type, words, *marks = get_args(hints[name])
         _add(parser, name, value_type, words, getattr(defaults, name), marks)
         if not marks and name not in ("output", "resume"):
             deciding.append(name)
-    found = vars(parser.parse_args(given))
+    result = vars(parser.parse_args(given))
     try:
-        made = kind(**{name: tuple(of) if isinstance(of, list) else of for name, of in found.items()})
+        made = kind(**{name: tuple(of) if isinstance(of, list) else of for name, of in result.items()})
     except ArgumentError as reason:
         parser.error(str(reason))
     changed = ", ".join(_flag(name) for name in deciding if getattr(made, name) != getattr(defaults, name))

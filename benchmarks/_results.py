@@ -34,7 +34,7 @@ def chosen_options(args: Arguments) -> dict[str, Any]:
 def _plain(value: Any) -> Any:
     if isinstance(value, Path):
         return str(value)
-    return [_plain(one) for one in value] if isinstance(value, tuple) else value
+    return [_plain(entry) for entry in value] if isinstance(value, tuple) else value
 
 
 def how_measured(args: Arguments) -> dict[str, Any]:

@@ -83,7 +83,7 @@ def certify(entry: Entry, data: SplitDataset, args: Args) -> dict[str, Any]:
     chosen = Subset.of(data.test, f"{args.data}@test", images, seed=args.seed, stratify=False)
     about = f"{entry.network}; after {steps * entry.epochs} steps of WRM at gamma = {entry.gamma}"
     started, busy = time.perf_counter(), time.process_time()
-    found = certus.certify(
+    result = certus.certify(
         model,
         chosen.data,
         rho=RHOS,
@@ -96,16 +96,16 @@ def certify(entry: Entry, data: SplitDataset, args: Args) -> dict[str, Any]:
     )
     seconds, busy = time.perf_counter() - started, time.process_time() - busy
     print(
-        f"{about}: {chosen.words}, {len(RHOS)} values of rho, {len(found.dual_values)} of gamma: "
+        f"{about}: {chosen.words}, {len(RHOS)} values of rho, {len(result.dual_values)} of gamma: "
         f"{seconds:.0f} s, {busy:.0f} s of the processor"
     )
-    for one in found.curve():
+    for item in result.curve():
         print(
-            f"rho {one.rho:<8g} loss {one.loss_low:.3f} – {one.loss_high:.3f} "
-            f"(estimate {one.loss_estimate:.3f})  "
-            f"error {one.error_low:.3f} – {one.error_high:.3f}  population: "
-            f"loss {one.population_loss_low:.3f} – {one.population_loss:.3f} "
-            f"error {one.population_error_low:.3f} – {one.population_error:.3f}"
+            f"rho {item.rho:<8g} loss {item.loss_low:.3f} – {item.loss_high:.3f} "
+            f"(estimate {item.loss_estimate:.3f})  "
+            f"error {item.error_low:.3f} – {item.error_high:.3f}  population: "
+            f"loss {item.population_loss_low:.3f} – {item.population_loss:.3f} "
+            f"error {item.population_error_low:.3f} – {item.population_error:.3f}"
         )
     shape = tuple(data.test.inputs.shape[1:])
     return {
@@ -115,12 +115,12 @@ def certify(entry: Entry, data: SplitDataset, args: Args) -> dict[str, Any]:
         "images": len(chosen.data),
         "rows": chosen.as_json(),
         "values_of_rho": len(RHOS),
-        "levels_of_gamma": len(found.dual_values),
+        "levels_of_gamma": len(result.dual_values),
         "seconds": round(seconds, 1),
         "processor_seconds": round(busy, 1),
-        "pushes": len(found.attacks),
+        "pushes": len(result.attacks),
         "lipschitz": certus.input_smoothness(model, input_shape=shape).lipschitz,
-        "brackets": [asdict(one) for one in found.curve()],
+        "brackets": [asdict(item) for item in result.curve()],
     }
 
 

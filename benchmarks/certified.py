@@ -69,9 +69,9 @@ def main(args: Args) -> None:
                 times.append(_epoch(data, network, kind, batch_size, args))
         plain, certified = (min(clock.steps for clock in times) for times in clocks.values())
         proof = min(clock.proof for clock in clocks[True])
-        found = {"plain": plain, "certified": certified, "ratio": certified / plain, "proof": proof}
-        print(f"{about:38s}", "  ".join(f"{what} {value:.2f}" for what, value in found.items()), flush=True)
-        write_entry(args, name, {"about": about, "network": network, "batch_size": batch_size, **found})
+        result = {"plain": plain, "certified": certified, "ratio": certified / plain, "proof": proof}
+        print(f"{about:38s}", "  ".join(f"{what} {value:.2f}" for what, value in result.items()), flush=True)
+        write_entry(args, name, {"about": about, "network": network, "batch_size": batch_size, **result})
 
 
 def _epoch(data: SplitDataset, network: str, certified: bool, batch_size: int, args: Args) -> Clock:

@@ -55,14 +55,14 @@ class MadeRows(Dataset[Any]):
 
 def main(args: Args) -> None:
     context = multiprocessing.get_context("spawn")
-    found: dict[str, list[dict[str, Any]]] = {"fit": [], "certify": []}
+    result: dict[str, list[dict[str, Any]]] = {"fit": [], "certify": []}
     with context.Pool(1, _one_thread, maxtasksperchild=1) as pool:
         for times in args.times:
-            for name, measured in found.items():
+            for name, measured in result.items():
                 count = args.rows * times
                 measured.append(pool.apply(measure, (name, count, args.features, args.hidden)))
                 print(name, measured[-1], flush=True)
-    write_result(args, {"held_samples": HELD * BATCH, **found})
+    write_result(args, {"held_samples": HELD * BATCH, **result})
 
 
 def _one_thread() -> None:
@@ -94,15 +94,15 @@ def _run(name: str, model: nn.Module, rows: MadeRows) -> int:
     if name == "fit":
         certus.fit(model, rows, method=certus.WRM(gamma=4.0), epochs=1)
         return 1
-    found = certus.certify(model, rows, rho=0.01, gammas=(8.0, 4.0, 2.0, 1.0), local_radii=1, attack_steps=1)
-    return len(found.dual_values)
+    result = certus.certify(model, rows, rho=0.01, gammas=(8.0, 4.0, 2.0, 1.0), local_radii=1, attack_steps=1)
+    return len(result.dual_values)
 
 
 def _status(name: str) -> int:
     """Of this process. Not ru_maxrss: a process inherits that of the one that started it."""
-    found = re.search(rf"{name}:\s+(\d+) kB", Path("/proc/self/status").read_text())
-    assert found is not None
-    return int(found[1]) * 1024
+    result = re.search(rf"{name}:\s+(\d+) kB", Path("/proc/self/status").read_text())
+    assert result is not None
+    return int(result[1]) * 1024
 
 
 if __name__ == "__main__":

@@ -102,7 +102,7 @@ def input_gradient(loss: certus.ModelLoss, data: Samples) -> Tensor:
 def compare(loss: certus.ModelLoss, data: Samples, gamma: float) -> dict[str, float]:
     """Mean gap to the best value known, and gradients spent, of both maximisers at three tolerances."""
     row: dict[str, float] = {"gamma": gamma}
-    found = {}
+    result = {}
     for kind in (certus.inner.ProximalAscent, certus.inner.BarzilaiBorwein):
         for tolerance, most in ((5e-3, 8), (1e-3, 15), (1e-4, 60)):
             wrm = certus.WRM(
@@ -111,9 +111,9 @@ def compare(loss: certus.ModelLoss, data: Samples, gamma: float) -> dict[str, fl
                 domain=certus.Box(0, 1),
                 maximizer=kind(tolerance, most),
             )
-            found[f"{kind.__name__} {tolerance:g}"] = wrm.solve(loss, data.inputs, data.targets)
-    best = torch.stack([solution.value for solution in found.values()]).amax(0)
-    for name, solution in found.items():
+            result[f"{kind.__name__} {tolerance:g}"] = wrm.solve(loss, data.inputs, data.targets)
+    best = torch.stack([solution.value for solution in result.values()]).amax(0)
+    for name, solution in result.items():
         row[f"{name}: gap"] = float((best - solution.value).mean())
         row[f"{name}: gradients"] = float(solution.gradients.double().mean())
         row[f"{name}: converged"] = float(solution.converged.double().mean())

@@ -41,10 +41,10 @@ def main(args: Args) -> None:
     with multiprocessing.get_context("spawn").Pool(args.processes, _one_thread) as pool:
         for start in range(len(parts), args.networks, _PORTION):
             seeds = range(start, min(start + _PORTION, args.networks))
-            for found in pool.starmap(attack, [(seed, args.steps) for seed in seeds], chunksize=1):
-                if found.violations:
-                    sys.exit("\n".join(["A bound was exceeded.", *found.violations]))
-                parts[str(found.seed)] = _row(found)
+            for result in pool.starmap(attack, [(seed, args.steps) for seed in seeds], chunksize=1):
+                if result.violations:
+                    sys.exit("\n".join(["A bound was exceeded.", *result.violations]))
+                parts[str(result.seed)] = _row(result)
             write_unfinished(args, parts)
             print(f"{len(parts)} of {args.networks} networks, no bound exceeded", flush=True)
     content = summary(list(parts.values()))
@@ -57,17 +57,17 @@ def _one_thread() -> None:
     torch.set_num_threads(1)
 
 
-def _row(found: Attacked) -> dict[str, Any]:
+def _row(result: Attacked) -> dict[str, Any]:
     """What is kept of one network: its depth and the ratio bound/attained of everything that was attacked."""
     ratios = {
         name: bound / attained
-        for name, (attained, bound) in found.pairs.items()
+        for name, (attained, bound) in result.pairs.items()
         if attained > 0 and math.isfinite(bound / attained)  # else the loss is flat where the ascent was
     }
     kept = {"curvature", "lipschitz", "curvature of F_0 − F_1", "slope of F_0 − F_1"}
     return {
-        "depth": found.depth,
-        "bounds": len(found.pairs),
+        "depth": result.depth,
+        "bounds": len(result.pairs),
         "smallest": min(ratios.values(), default=None),
         **{name: ratio for name, ratio in ratios.items() if name in kept},
     }

@@ -132,13 +132,13 @@ def train_side_by_side(entry: Entry, seed: int, args: Args) -> dict[str, Any]:
         turn = step % len(names)  # no one always follows the same other
         for name in names[turn:] + names[:turn]:
             learners[name].step(batch)
-    total = {name: sum(one.times) for name, one in learners.items()}
+    total = {name: sum(item.times) for name, item in learners.items()}
     held_out = Subset.of(data.test, args.data, args.evaluated, seed=seed, stratify=False).data
     return {
         "times an ERM step": {name: spent / total["erm"] for name, spent in total.items()},
-        "reached": {name: reached(one, held_out, args) for name, one in learners.items()},
+        "reached": {name: reached(item, held_out, args) for name, item in learners.items()},
         "processor seconds of each step": {
-            name: [round(spent, 4) for spent in one.times] for name, one in learners.items()
+            name: [round(spent, 4) for spent in item.times] for name, item in learners.items()
         },
     }
 
@@ -151,7 +151,7 @@ def reached(learner: Learner, data: Samples, args: Args) -> dict[str, float]:
         return certus.WRM(args.gamma, maximizer=by).solve(loss, data.inputs, data.targets)
 
     careful = solve(certus.inner.BarzilaiBorwein(tolerance=1e-5, max_gradients=60))
-    found = {
+    result = {
         "phi": float(careful.value.mean()),
         "rho_hat": float(careful.transport_cost.mean()),
         "accuracy": clean_metrics(loss, data)["accuracy"],
@@ -162,10 +162,10 @@ def reached(learner: Learner, data: Samples, args: Args) -> dict[str, float]:
             cost = certus.SquaredL2()(own.onward, data.inputs)
             used = loss(own.onward, data.targets) - args.gamma * cost  # where training takes its step
         best = torch.stack([careful.value, own.value, used, paper.value]).amax(0)
-        found["gap"] = float((best - used).mean())
-        found["gap of the paper's schedule"] = float((best - paper.value).mean())
-        found["gradients"] = float(own.gradients.double().mean())
-    return found
+        result["gap"] = float((best - used).mean())
+        result["gap of the paper's schedule"] = float((best - paper.value).mean())
+        result["gradients"] = float(own.gradients.double().mean())
+    return result
 
 
 def summarise(entry: Entry, runs: list[dict[str, Any]], args: Args) -> dict[str, Any]:
@@ -195,12 +195,12 @@ def _spread(values: list[float]) -> dict[str, float]:
 def _by_step(runs: list[dict[str, Any]], methods: tuple[str, ...], steps: int) -> dict[str, dict[str, float]]:
     """The ratio to ERM in parts of the training: steps 1–20, 21–40, 41–80 and so on, each twice as long."""
     ends = [0, *(20 * 2**power for power in range(10) if 20 * 2**power < steps), steps]
-    found = {}
+    result = {}
     for first, last in pairwise(ends):
         times = [run["processor seconds of each step"] for run in runs]
         total = {name: sum(sum(time[name][first:last]) for time in times) for name in methods}
-        found[f"{first + 1}-{last}"] = {name: total[name] / total["erm"] for name in methods}
-    return found
+        result[f"{first + 1}-{last}"] = {name: total[name] / total["erm"] for name in methods}
+    return result
 
 
 def memory(args: Args) -> dict[str, Any]:

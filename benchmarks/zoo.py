@@ -46,12 +46,12 @@ def main(args: Args) -> None:
     context = multiprocessing.get_context("spawn")
     with context.Pool(1, _one_thread, maxtasksperchild=1) as pool:  # peak memory is a process's own
         for name in args.entries:
-            found = {
+            result = {
                 "small": pool.apply(small, (name, args.steps)),
                 "full": pool.apply(full, (name, args.full_steps)),
             }
-            print(name, found, flush=True)
-            write_entry(args, name, found)
+            print(name, result, flush=True)
+            write_entry(args, name, result)
 
 
 def _one_thread() -> None:
@@ -60,12 +60,12 @@ def _one_thread() -> None:
 
 def small(name: str, steps: int) -> dict[str, Any]:
     """Bound/attained of the curvature and slope of the loss, and of its mean within ρ."""
-    found = attack_animal(ZOO[name], steps)
-    if found.violations:
-        raise ContradictionError("A bound was exceeded: " + "; ".join(found.violations))
+    result = attack_animal(ZOO[name], steps)
+    if result.violations:
+        raise ContradictionError("A bound was exceeded: " + "; ".join(result.violations))
     kept = {"curvature": "curvature", "slope": "lipschitz", "loss": "loss"}
-    ratios = {name: ratio(*found.pairs[key]) for name, key in kept.items()}
-    return {"depth": found.depth, "bounds": len(found.pairs), **ratios}
+    ratios = {name: ratio(*result.pairs[key]) for name, key in kept.items()}
+    return {"depth": result.depth, "bounds": len(result.pairs), **ratios}
 
 
 def full(name: str, steps: int) -> dict[str, Any]:

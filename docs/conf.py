@@ -114,7 +114,7 @@ _MOVED = {
 _CHILDREN = {
     "data": "Tables <tabular>, Images <images>",
     "training": "certified_training, machines",
-    "certificates": "smoothness, Randomised smoothing <smoothing>",
+    "certificates": "smoothness, Randomised smoothing <smoothing>, parallel",
     "guide": "extending, mdp",
     "results": "_results/README, _results/*/README, how_loose, mdp_results, reliability",
     "api": "_api/certus, _api/*",

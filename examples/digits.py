@@ -72,11 +72,11 @@ def main() -> None:
 
     picture = args.output / "digits.png"
     readings = {name: read(loss, each[name][SHOWN]) for name, loss in models.items()}
-    found = certus.WRM(args.gamma, domain=data.domain).solve(
+    result = certus.WRM(args.gamma, domain=data.domain).solve(
         models["WRM"], data.test.inputs, data.test.targets
     )
-    where = f"γ = {args.gamma:g}, mean\ncost {found.transport_cost.mean():.2g}"
-    draw(data.test, readings, SHOWN, read(models["WRM"], found.inputs), where, picture)
+    where = f"γ = {args.gamma:g}, mean\ncost {result.transport_cost.mean():.2g}"
+    draw(data.test, readings, SHOWN, read(models["WRM"], result.inputs), where, picture)
     print(f"\nDone in {time.perf_counter() - started:.0f} s. The picture: {picture}")
     print("Next: --gamma 1 (more robust) or --gamma 10 (closer to ERM); then README.md.")
 

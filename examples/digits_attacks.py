@@ -56,7 +56,7 @@ def share(loss: certus.ModelLoss, data: SplitDataset, rho: float, rivals: list[T
     origin, targets, cost = data.test.inputs, data.test.targets, certus.SquaredL2()
     maximizer = certus.inner.BarzilaiBorwein(tolerance=1e-4, max_gradients=50)
     low, high = math.log(1e-2), math.log(1e3)
-    found = origin
+    result = origin
     for _ in range(12):
         middle = (low + high) / 2
         gamma = math.exp(middle)
@@ -70,5 +70,5 @@ def share(loss: certus.ModelLoss, data: SplitDataset, rho: float, rivals: list[T
         if cost(moved, origin).mean() > rho:
             low = middle
         else:
-            high, found = middle, moved
-    return found
+            high, result = middle, moved
+    return result

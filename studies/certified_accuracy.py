@@ -81,10 +81,12 @@ def accuracy_text(measured: Measured) -> str:
     """Return the table of accuracies, its method, and the table of settings that were compared."""
     networks = _networks(measured)
     first = networks["near"]
-    epsilons = [one["epsilon"] for one in first["within"]]
+    epsilons = [entry["epsilon"] for entry in first["within"]]
     rows = []
     for name, row in networks.items():
-        cells = [f"{_per_cent(one['certified'])} – {_per_cent(one['attacked'])}" for one in row["within"]]
+        cells = [
+            f"{_per_cent(entry['certified'])} – {_per_cent(entry['attacked'])}" for entry in row["within"]
+        ]
         rows.append([f"{_NAMES[name]} (γ = {row['gamma']:g})", _per_cent(row["clean"]), *cells])
     for name, published in _PUBLISHED.items():
         cells = [f"{published[epsilon]}" if epsilon in published else "–" for epsilon in epsilons]
@@ -100,7 +102,7 @@ def accuracy_text(measured: Measured) -> str:
             _HEAD.format(**first),
             markdown_table(head, rows),
             _COUNTS.format(epochs=first["epochs"], plans=plans, same=same),
-            _choices([one for name, one in measured.items() if name.startswith("choice-")], head[1:]),
+            _choices([entry for name, entry in measured.items() if name.startswith("choice-")], head[1:]),
         ]
     )
 
@@ -109,7 +111,7 @@ def _choices(choices: list[Mapping[str, Any]], head: list[str]) -> str:
     rows = []
     for row in choices:
         cells = [f"{row[name]:g}" for name in ("gamma", "temperature", "epsilon", "margin")]
-        shares = [row["clean"], *(one["certified"] for one in row["within"])]
+        shares = [row["clean"], *(entry["certified"] for entry in row["within"])]
         rows.append([*cells, *(_per_cent(share, 1) for share in shares)])
     table = markdown_table(["γ", "temperature", "ε of PGM", "margin", *head], rows)
     return f"{_CHOICE.format(**choices[0])}\n\n{table}"
@@ -118,8 +120,8 @@ def _choices(choices: list[Mapping[str, Any]], head: list[str]) -> str:
 def accuracy_verdicts(measured: Measured) -> list[Verdict]:
     """Compare the better of our networks with the best published figure at each distance."""
     verdicts, networks = [], _networks(measured)
-    for place, one in enumerate(networks["near"]["within"]):
-        epsilon = one["epsilon"]
+    for place, entry in enumerate(networks["near"]["within"]):
+        epsilon = entry["epsilon"]
         published = {name: figures[epsilon] for name, figures in _PUBLISHED.items() if epsilon in figures}
         if published:
             ours = max((row["within"][place] for row in networks.values()), key=lambda row: row["certified"])
@@ -146,8 +148,8 @@ def draw_accuracy(measured: Measured) -> Figure:
     """Draw the accuracies of both networks against the distance."""
     curves = {}
     for name, row in _networks(measured).items():
-        certified, attacked = ([one[kind] for one in row["curve"]] for kind in ("certified", "attacked"))
-        distances = [one["epsilon"] for one in row["curve"]]
+        certified, attacked = ([entry[kind] for entry in row["curve"]] for kind in ("certified", "attacked"))
+        distances = [entry["epsilon"] for entry in row["curve"]]
         curves[_NAMES[name]] = Curve(distances, certified, certified, attacked)
     images = measured["near"]["images"]
     panel = Panel(f"MNIST, {images:,} test images", "ε in L2", "accuracy within ε", curves)
@@ -216,7 +218,9 @@ def _distances(whole: Problem, part: slice) -> list[list[float]]:
     values = Values.at(problem.kernel)
     bounds = with_parabolas(problem.kernel, values, tangents)
     radius = certified_radii(problem.kernel, values, [bounds])
-    distances = nearest_errors(problem, [beyond_tangent_points(problem, tangents)])[0].sqrt() * (1 + 1e-12)
+    distances = nearest_errors(problem, [beyond_tangent_points(problem, tangents)])[0].cost.sqrt() * (
+        1 + 1e-12
+    )
     with torch.no_grad():
         distances[surely_wrong(problem, problem.inputs, problem.targets)] = 0.0
     if not bool((radius <= distances).all()):

@@ -35,8 +35,8 @@ from certus.data import Samples
 from certus.display.figures import Curve, Panel, sweep_figure
 from certus.domains import Unbounded
 from certus.losses import CrossEntropy, ModelLoss
-from certus.runs.directory import METRICS
 from certus.runs.loaded_run import LoadedRun
+from certus.runs.records import METRICS
 from certus.runs.settings import Settings
 from certus.storage.tensors import digest
 from certus.training.metrics import clean_metrics

@@ -147,8 +147,8 @@ def measure_deeper(workspace: Workspace, settings: Mapping[str, Any]) -> dict[st
     data = rings(train=settings["samples"]).train
     model = toy_mlp().double()
     with torch.no_grad():
-        for one in model.parameters():
-            one.copy_(torch.randn(one.shape, generator=torch_generator, dtype=torch.float64) / 2)
+        for parameter in model.parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=torch_generator, dtype=torch.float64) / 2)
     rows = []
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     loss, method = ModelLoss(model, CrossEntropy()), WRM(2.0)
@@ -165,8 +165,8 @@ def measure_deeper(workspace: Workspace, settings: Mapping[str, Any]) -> dict[st
 
 def _second_derivatives(model: nn.Module, inputs: Tensor, targets: Tensor) -> dict[str, float]:
     """Return the largest ‖∇²_θθ ℓ‖, ‖∇²_θx ℓ‖ and ‖∇_θ ℓ‖ over samples."""
-    shapes = {name: one.shape for name, one in model.named_parameters()}
-    flat = torch.cat([one.detach().flatten() for one in model.parameters()])
+    shapes = {name: parameter.shape for name, parameter in model.named_parameters()}
+    flat = torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
 
     def value(theta: Tensor, point: Tensor, label: Tensor) -> Tensor:
         pieces = theta.split([shape.numel() for shape in shapes.values()])
@@ -219,34 +219,34 @@ def _parts(scale: Scale) -> list[Part]:
 
 
 def _runs(measured: Measured, kind: str) -> list[Mapping[str, Any]]:
-    runs = [one for name, one in measured.items() if name.startswith(kind)]
-    return sorted(runs, key=lambda one: (one["steps"], one["gradients"]))
+    runs = [entry for name, entry in measured.items() if name.startswith(kind)]
+    return sorted(runs, key=lambda entry: (entry["steps"], entry["gradients"]))
 
 
 def _draw(measured: Measured) -> Figure:
     figure = new_figure(10.2, 4.0)
     rate, convex = figure.subplots(1, 2)
     exact, rough = _runs(measured, "exact"), _runs(measured, "rough")
-    steps = [one["steps"] for one in exact]
-    rate.plot(steps, [one["bound"] for one in exact], color=COLOURS[0], label="the theorem's bound (proven)")
+    steps = [run["steps"] for run in exact]
+    rate.plot(steps, [run["bound"] for run in exact], color=COLOURS[0], label="the theorem's bound (proven)")
     rate.plot(
         steps,
-        [one["mean_square"] for one in exact],
+        [run["mean_square"] for run in exact],
         "o-",
         color=COLOURS[1],
         label="measured, exact ascent (estimated)",
     )
-    for (marker, size), one in zip((("s", 12), ("D", 8), ("v", 4)), rough, strict=True):
-        words = f"measured, {_ASCENTS[one['gradients']]}"
+    for (marker, size), run in zip((("s", 12), ("D", 8), ("v", 4)), rough, strict=True):
+        words = f"measured, {_ASCENTS[run['gradients']]}"
         rate.plot(
-            one["steps"], one["mean_square"], marker, ms=size, mfc="none", color=COLOURS[2], label=words
+            run["steps"], run["mean_square"], marker, ms=size, mfc="none", color=COLOURS[2], label=words
         )
     rate.set(xscale="log", yscale="log", xlabel="steps T", ylabel="mean of ‖∇F‖² over the run")
     rate.set_title("Stationarity")
     best = measured["best"]["value"]
-    gaps = [one["average_value"] - best for one in exact]
+    gaps = [run["average_value"] - best for run in exact]
     convex.plot(steps, gaps, "o-", color=COLOURS[1], label="measured (estimated)")
-    line = [gaps[0] * math.sqrt(steps[0] / one) for one in steps]
+    line = [gaps[0] * math.sqrt(steps[0] / step) for step in steps]
     convex.plot(steps, line, "--", color="#5f5f5f", label="a rate of 1/√T")
     convex.set(xscale="log", yscale="log", xlabel="steps T", ylabel="F at the average iterate, less min F")
     convex.set_title("The convex case")
@@ -267,7 +267,7 @@ def _verdicts(measured: Measured) -> list[Verdict]:
             claim="So it is at most of the order of 1/√T.",
             rule="",
             outcome=Outcome.NOT_COMPARABLE,
-            ours=_powers(exact, [one["mean_square"] for one in exact]),
+            ours=_powers(exact, [entry["mean_square"] for entry in exact]),
             paper={"p of T^p, at most": -0.5},
         ),
         _about_accuracy(exact, rough),
@@ -277,7 +277,7 @@ def _verdicts(measured: Measured) -> list[Verdict]:
             claim="In the convex case a stochastic variational inequality is solved at rate 1/√T.",
             rule="",
             outcome=Outcome.NOT_COMPARABLE,
-            ours=_powers(exact, [one["average_value"] - best for one in exact]),
+            ours=_powers(exact, [entry["average_value"] - best for entry in exact]),
             paper={"p of T^p": -0.5},
         ),
         _about_smoothness(measured["deeper"]["along"]),
@@ -286,9 +286,9 @@ def _verdicts(measured: Measured) -> list[Verdict]:
 
 def _about_the_bound(runs: list[Mapping[str, Any]], last: Mapping[str, Any]) -> Verdict:
     """Judge the bound; it says nothing of a run that left the ball that its constants are proven for."""
-    above = [one for one in runs if one["mean_square"] > one["bound"]]
-    left = [one for one in runs if one["largest_norm"] > NORM_BOUND]
-    broken = [one for one in above if one not in left]
+    above = [run for run in runs if run["mean_square"] > run["bound"]]
+    left = [run for run in runs if run["largest_norm"] > NORM_BOUND]
+    broken = [run for run in above if run not in left]
     return Verdict(
         name="bound",
         label="thm:convergence",
@@ -303,18 +303,18 @@ def _about_the_bound(runs: list[Mapping[str, Any]], last: Mapping[str, Any]) -> 
             "runs": Quantity(len(runs), places=0),
             "above the bound": Quantity(len(above), places=0),
             "smallest ratio of bound to mean": Quantity(
-                min(one["bound"] / one["mean_square"] for one in runs)
+                min(run["bound"] / run["mean_square"] for run in runs)
             ),
-            "largest mean of all runs": Quantity(max(one["mean_square"] for one in runs)),
-            "smallest bound": Quantity(min(one["bound"] for one in runs), side="at most"),
-            "largest ‖W‖": Quantity(max(one["largest_norm"] for one in runs), places=2),
+            "largest mean of all runs": Quantity(max(run["mean_square"] for run in runs)),
+            "smallest bound": Quantity(min(run["bound"] for run in runs), side="at most"),
+            "largest ‖W‖": Quantity(max(run["largest_norm"] for run in runs), places=2),
         },
     )
 
 
 def _about_accuracy(exact: list[Mapping[str, Any]], rough: list[Mapping[str, Any]]) -> Verdict:
-    worst = max(rough, key=lambda one: float(one["accuracy"]))
-    same = next(one for one in exact if one["steps"] == worst["steps"])
+    worst = max(rough, key=lambda entry: float(entry["accuracy"]))
+    same = next(entry for entry in exact if entry["steps"] == worst["steps"])
     return Verdict(
         name="inner accuracy",
         label="thm:convergence",
@@ -333,7 +333,7 @@ def _about_accuracy(exact: list[Mapping[str, Any]], rough: list[Mapping[str, Any
 
 def _powers(runs: list[Mapping[str, Any]], values: list[float]) -> dict[str, Quantity]:
     """Return the exponent p of T^p between neighbouring lengths of runs: the first and the last."""
-    steps = [one["steps"] for one in runs]
+    steps = [run["steps"] for run in runs]
     powers = [
         math.log(after / before) / math.log(longer / shorter)
         for (shorter, longer), (before, after) in zip(pairwise(steps), pairwise(values), strict=True)
@@ -346,7 +346,7 @@ def _powers(runs: list[Mapping[str, Any]], values: list[float]) -> dict[str, Qua
 
 def _about_smoothness(rows: list[Mapping[str, Any]]) -> Verdict:
     most = {
-        name: max(one[name] for one in rows)
+        name: max(row[name] for row in rows)
         for name in ("parameter_smoothness", "cross_smoothness", "gradient")
     }
     return Verdict(
@@ -383,15 +383,15 @@ def _text(measured: Measured) -> str:
     )
     rows = [
         [
-            f"{one['steps']:,}",
-            _ASCENTS[one["gradients"]],
-            f"{one['step_size']:.2g}",
-            at_most_digits(one["accuracy"]),
-            f"{one['mean_square']:.2g}",
-            at_most_digits(one["bound"]),
-            f"{one['average_value'] - best['value']:.2g}",
+            f"{entry['steps']:,}",
+            _ASCENTS[entry["gradients"]],
+            f"{entry['step_size']:.2g}",
+            at_most_digits(entry["accuracy"]),
+            f"{entry['mean_square']:.2g}",
+            at_most_digits(entry["bound"]),
+            f"{entry['average_value'] - best['value']:.2g}",
         ]
-        for one in (*_runs(measured, "exact"), *_runs(measured, "rough"))
+        for entry in (*_runs(measured, "exact"), *_runs(measured, "rough"))
     ]
     head = ["T", "ascent", "step", "ε, at most", "mean of ‖∇F‖²", "bound", "F at the average, less min F"]
     return f"{words}\n\n{markdown_table(head, rows)}"

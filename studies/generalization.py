@@ -120,11 +120,11 @@ def measure_levels(workspace: Workspace, settings: Mapping[str, Any]) -> dict[st
         "rows": [
             {
                 "count": count,
-                "mean_deviation": fmean([abs(one) for row in rows for one in row]),
-                "largest": [max(abs(one) for one in row) for row in rows],
+                "mean_deviation": fmean([abs(entry) for row in rows for entry in row]),
+                "largest": [max(abs(entry) for entry in row) for row in rows],
                 "uniform": uniform_bound(count),
                 "fixed": fixed_bound(count),
-                "missed": fmean([float(abs(one) > fixed_bound(count)) for row in rows for one in row]),
+                "missed": fmean([float(abs(entry) > fixed_bound(count)) for row in rows for entry in row]),
             }
             for count, rows in deviations.items()
         ],

@@ -165,8 +165,8 @@ def _missed(result: Mapping[str, Any], by: str = "ascent") -> float:
 
 def _of_starts(measured: Measured, starts: int) -> list[Mapping[str, Any]]:
     """Return the measurements with this number of starts, by rising size of the formula."""
-    chosen = (one for one in measured.values() if one["starts"] == starts)
-    return sorted(chosen, key=lambda one: float(one["variables"]))
+    chosen = (result for result in measured.values() if result["starts"] == starts)
+    return sorted(chosen, key=lambda result: float(result["variables"]))
 
 
 def _draw(measured: Measured) -> Figure:
@@ -175,10 +175,13 @@ def _draw(measured: Measured) -> Figure:
     starts = sorted({result["starts"] for result in measured.values()})
     for colour, count in zip(COLOURS, starts, strict=False):
         chosen = _of_starts(measured, count)
-        sizes, missed = [one["variables"] for one in chosen], [100 * _missed(one) for one in chosen]
+        sizes, missed = (
+            [start["variables"] for start in chosen],
+            [100 * _missed(start) for start in chosen],
+        )
         words = "one ascent" if count == 1 else f"best of {count} ascents"
         axes.plot(sizes, missed, marker="o", color=colour, label=words)
-    guessed = [100 * _missed(one, "guess") for one in _of_starts(measured, starts[-1])]
+    guessed = [100 * _missed(start, "guess") for start in _of_starts(measured, starts[-1])]
     axes.plot(sizes, guessed, "--", color="#5f5f5f", label=f"best of {starts[-1]} guesses")
     axes.set(xlabel="variables of the formula = inputs of the network", ylim=(-3, 103))
     axes.set_ylabel("maxima missed (% of the formulas)")
@@ -193,15 +196,15 @@ def _formulas(measured: Measured) -> tuple[int, int]:
     A formula is drawn before the points that ascents start from: each number of starts has the same ones.
     """
     right: dict[tuple[int, int], bool] = {}
-    for one in measured.values():
-        for number, row in enumerate(one["formulas"]):
-            formula = (one["variables"], number)
+    for result in measured.values():
+        for number, row in enumerate(result["formulas"]):
+            formula = (result["variables"], number)
             right[formula] = right.get(formula, True) and abs(row["most"] - row["held"]) < 1e-6
     return len(right), sum(right.values())
 
 
 def _verdicts(measured: Measured) -> list[Verdict]:
-    most = max(one["starts"] for one in measured.values())
+    most = max(result["starts"] for result in measured.values())
     hardest = _of_starts(measured, most)[-1]
     total, equal = _formulas(measured)
     return [

@@ -116,7 +116,7 @@ def next_year_text(measured: Measured) -> str:
 
 def _models(measured: Measured) -> list[Mapping[str, Any]]:
     """Return the models of every split."""
-    return [one["models"] for name, one in measured.items() if name.startswith("split-")]
+    return [entry["models"] for name, entry in measured.items() if name.startswith("split-")]
 
 
 _KINDS = (("error", ""), ("loss", ""), ("error", ", labels too"), ("loss", ", labels too"))
@@ -125,41 +125,41 @@ _KINDS = (("error", ""), ("loss", ""), ("error", ", labels too"), ("loss", ", la
 def _met(splits: list[Mapping[str, Any]], name: str) -> list[str]:
     cells = [name]
     for year in _YEARS:
-        values = [100 * one[name]["errors"][year] for one in splits]
+        values = [100 * split[name]["errors"][year] for split in splits]
         cells.append(f"{median(values):.1f} ({min(values):.1f} – {max(values):.1f})")
     for what in ("training", "certifying"):
-        seconds = [one[name].get(f"seconds of {what}") for one in splits]
+        seconds = [split[name].get(f"seconds of {what}") for split in splits]
         cells.append("–" if None in seconds else f"{median(seconds):.1f}")
     return cells
 
 
 def _worst(splits: list[Mapping[str, Any]], name: str, level: str) -> list[str]:
-    worst = [one[name]["worst"][level] for one in splits]
+    worst = [split[name]["worst"][level] for split in splits]
     return [name, *(_bracket(worst, what, labels=bool(also)) for what, also in _KINDS)]
 
 
 def _bracket(worst: list[Mapping[str, Any]], what: str, *, labels: bool) -> str:
     """Format attained – proven; an attained value with fixed labels also counts where labels may move."""
     scale, digits = (100, 1) if what == "error" else (1, 3)
-    kinds = [[one, one.get("with labels", {})] if labels else [one] for one in worst]
+    kinds = [[entry, entry.get("with labels", {})] if labels else [entry] for entry in worst]
     if f"{what}_low" not in worst[0]:
         return "–"
     low = [max(each.get(f"{what}_low", 0.0) for each in kind) for kind in kinds]
     high = [kind[-1].get(f"{what}_high") for kind in kinds]
     least = at_least(scale * median(low), digits)
-    proven = [one for one in high if one is not None]
+    proven = [entry for entry in high if entry is not None]
     return f"≥ {least}, no proof" if not proven else f"{least} – {at_most(scale * median(proven), digits)}"
 
 
 def _real(splits: list[Mapping[str, Any]], name: str) -> float:
     """Return the median error in the worst of the later years."""
-    return float(max(median(one[name]["errors"][year] for one in splits) for year in _YEARS[1:]))
+    return float(max(median(split[name]["errors"][year] for split in splits) for year in _YEARS[1:]))
 
 
 def _proven(splits: list[Mapping[str, Any]]) -> dict[str, float]:
     """Return the median proven worst case at the small level, of the models that have one."""
     return {
-        name: median(one[name]["worst"][SMALL_LEVEL]["error_high"] for one in splits)
+        name: median(split[name]["worst"][SMALL_LEVEL]["error_high"] for split in splits)
         for name in splits[0]
         if "error_high" in splits[0][name]["worst"][SMALL_LEVEL]
     }
@@ -190,7 +190,7 @@ def next_year_verdicts(measured: Measured) -> list[Verdict]:
                 name: Quantity(high, places=1, percent=True, side="at most") for name, high in proven.items()
             },
             evidence=recorded_evidence(
-                *(one[name]["worst"][SMALL_LEVEL] for one in splits for name in proven)
+                *(split[name]["worst"][SMALL_LEVEL] for split in splits for name in proven)
             ),
         ),
     ]
@@ -204,11 +204,13 @@ def draw_years(measured: Measured) -> Figure:
     for place, name in enumerate(names):
         colour, marker, aside = COLOURS[place], MARKERS[place], 0.15 * (place - 1.5)
         for spot, year in enumerate(_YEARS):
-            values = [100 * one[name]["errors"][year] for one in splits]
+            values = [100 * split[name]["errors"][year] for split in splits]
             left.vlines(spot + aside, min(values), max(values), color=colour)
             left.plot(spot + aside, median(values), color=colour, marker=marker, markersize=6, label=name)
         for spot, level in enumerate(levels):
-            _draw_bracket(right, spot + aside, [one[name]["worst"][level] for one in splits], colour, marker)
+            _draw_bracket(
+                right, spot + aside, [split[name]["worst"][level] for split in splits], colour, marker
+            )
     left.set_xticks(range(len(_YEARS)), _YEARS)
     left.set(ylabel="error, per cent", title="What came")
     right.set_xticks(range(len(levels)), [f"ρ = {rho:.2g}" for rho in levels.values()])
@@ -225,14 +227,14 @@ def draw_years(measured: Measured) -> Figure:
 
 
 def _draw_bracket(axes: Any, at: float, worst: list[Mapping[str, Any]], colour: str, marker: str) -> None:
-    low = median(100 * one["error_low"] for one in worst)
+    low = median(100 * entry["error_low"] for entry in worst)
     axes.plot(at, low, color=colour, marker=marker, markersize=6)
     if "error_high" not in worst[0]:
         axes.annotate(
             "no proof", (at, low), xytext=(0, 6), textcoords="offset points", ha="center", fontsize=8
         )
         return
-    high = median(100 * one["error_high"] for one in worst)
+    high = median(100 * entry["error_high"] for entry in worst)
     axes.vlines(at, low, high, color=colour, linewidth=4, alpha=0.5)
     axes.hlines(high, at - 0.06, at + 0.06, color=colour, linewidth=2)
 

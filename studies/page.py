@@ -108,9 +108,9 @@ def table_of_all(contents: Sequence[dict[str, Any]]) -> str:
         WRITTEN_BY,
         "# The paper, reproduced",
         words,
-        _table([one for one in contents if not _beyond(one)]),
+        _table([content for content in contents if not _beyond(content)]),
     ]
-    beyond = [one for one in contents if _beyond(one)]
+    beyond = [content for content in contents if _beyond(content)]
     if beyond:
         parts += ["## Beyond the paper", _table(beyond)]
     return "\n\n".join(parts) + "\n"
@@ -150,11 +150,11 @@ def rows_of(content: dict[str, Any]) -> list[list[str]]:
     """Return claim, measurement and outcome of each verdict."""
     return [
         [
-            f"{_claim(one)} {_paper(one)}".rstrip(),
-            f"{_measured(one)} (*{one['evidence']}*)",
-            _outcome(one, content),
+            f"{_claim(verdict)} {_paper(verdict)}".rstrip(),
+            f"{_measured(verdict)} (*{verdict['evidence']}*)",
+            _outcome(verdict, content),
         ]
-        for one in content["verdicts"]
+        for verdict in content["verdicts"]
     ]
 
 
@@ -162,40 +162,40 @@ def _verdicts(content: dict[str, Any]) -> str:
     """Return the table of verdicts, with a column for each field."""
     rows = [
         [
-            one["name"],
-            _claim(one),
-            _paper(one) or "–",
-            f"{_measured(one)} (*{one['evidence']}*)",
-            one["rule"] or "–",
-            _outcome(one, content),
+            verdict["name"],
+            _claim(verdict),
+            _paper(verdict) or "–",
+            f"{_measured(verdict)} (*{verdict['evidence']}*)",
+            verdict["rule"] or "–",
+            _outcome(verdict, content),
         ]
-        for one in content["verdicts"]
+        for verdict in content["verdicts"]
     ]
     claim, ours, outcome = _head(content)
     printed = "published" if _beyond(content) else "paper"
     return markdown_table(["", claim, printed, ours, "*yes* needs", outcome], rows)
 
 
-def _claim(one: dict[str, Any]) -> str:
-    label = f" (`{one['label']}`)" if one["label"] else ""
-    return f"{one['claim']}{label}"
+def _claim(entry: dict[str, Any]) -> str:
+    label = f" (`{entry['label']}`)" if entry["label"] else ""
+    return f"{entry['claim']}{label}"
 
 
-def _paper(one: dict[str, Any]) -> str:
-    return _listed({name: f"{value:g}" for name, value in one["paper"].items()})
+def _paper(entry: dict[str, Any]) -> str:
+    return _listed({name: f"{value:g}" for name, value in entry["paper"].items()})
 
 
-def _outcome(one: dict[str, Any], content: dict[str, Any]) -> str:
+def _outcome(entry: dict[str, Any], content: dict[str, Any]) -> str:
     """Return the outcome; an open question beyond the paper has none."""
-    return "–" if _beyond(content) and not one["rule"] else str(one["outcome"])
+    return "–" if _beyond(content) and not entry["rule"] else str(entry["outcome"])
 
 
 def _listed(named: Mapping[str, str]) -> str:
     return "; ".join(f"{name}: {text}" for name, text in named.items())
 
 
-def _measured(one: dict[str, Any]) -> str:
-    return _listed({name: quantity_text(number) for name, number in one["ours"].items()}) or "–"
+def _measured(entry: dict[str, Any]) -> str:
+    return _listed({name: quantity_text(number) for name, number in entry["ours"].items()}) or "–"
 
 
 def quantity_text(number: Mapping[str, Any]) -> str:

@@ -66,7 +66,7 @@ def _content(study: Study, scale: Scale, measured: dict[str, Any], when: dict[st
 
 def verdicts_of(study: Study, measured: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the verdicts in JSON types."""
-    return [asdict(one) for one in study.verdicts(measured)]
+    return [asdict(verdict) for verdict in study.verdicts(measured)]
 
 
 def write_folder(study: Study, content: dict[str, Any], results: Path) -> list[Path]:

@@ -33,8 +33,8 @@ from certus.kernel.binomial import Floats, normal_cdf
 from certus.kernel.evidence import Evidence
 from certus.kernel.smoothing import GammaDesign, VotingRule
 from certus.runs.certification import certify_run
-from certus.runs.directory import METRICS
 from certus.runs.loaded_run import LoadedRun
+from certus.runs.records import METRICS
 from certus.runs.settings import CertifySettings, Settings
 from certus.smoothing._certify import ENOUGH
 from certus.smoothing.design import make_design, neyman_pearson_bound, upper_means
@@ -78,7 +78,7 @@ def clopper_bounds(
         values = {
             level: np.append(envelope.values, 1.0)[np.searchsorted(grid, top)] for level, top in tops.items()
         }
-        level = min(RIVAL_LEVELS, key=lambda one: values[one][errors_before].mean() + one)
+        level = min(RIVAL_LEVELS, key=lambda share: values[share][errors_before].mean() + share)
         bounds[design.gamma] = betting(from_numpy(values[level])[seen], 1.0, failure / len(designs)) + level
     return bounds
 
@@ -190,7 +190,7 @@ def _section(name: str, entry: Mapping[str, Any]) -> str:
     if "plain" in entry:
         table.append(_plain(entry["plain"]))
     distances = dict.fromkeys(row["distance"] for row in noisy["bounds"])
-    bounds_table = markdown_table(["within √ρ =", *(f"{one:g}" for one in distances)], table)
+    bounds_table = markdown_table(["within √ρ =", *(f"{distance:g}" for distance in distances)], table)
     return "\n\n".join([f"## {name}", words, bounds_table, _summary(noisy)])
 
 
@@ -206,9 +206,9 @@ def _cells(rows: Sequence[Mapping[str, Any]], which: str) -> list[str]:
 def _plain(plain: Mapping[str, Any]) -> list[str]:
     """Return the row of the network without noise."""
     cells = []
-    for one in plain["brackets"]:
-        vacuous = " (vacuous)" if one["population_error"] >= 1 else ""
-        low, high = at_least(one["population_error_low"], 3), at_most(one["population_error"], 3)
+    for bracket in plain["brackets"]:
+        vacuous = " (vacuous)" if bracket["population_error"] >= 1 else ""
+        low, high = at_least(bracket["population_error_low"], 3), at_most(bracket["population_error"], 3)
         cells.append(f"{low} – {high}{vacuous}")
     return [f"without noise, by its layers ({plain['rows']['words']})", *cells]
 
@@ -229,8 +229,8 @@ def _panel(name: str, entry: Mapping[str, Any]) -> Panel:
         values = [row[which] for row in rows]
         curves[words] = Curve(places, values, values, values)
     if plain := entry.get("plain"):
-        low = [one["population_error_low"] for one in plain["brackets"]]
-        high = [one["population_error"] for one in plain["brackets"]]
+        low = [bracket["population_error_low"] for bracket in plain["brackets"]]
+        high = [bracket["population_error"] for bracket in plain["brackets"]]
         curves["without noise: at least to at most"] = Curve(places, high, low, high)
     return Panel(name, "√ρ, in pixels from black to white", "mean error, at most", curves)
 
@@ -316,9 +316,9 @@ def _measure_noisy(workspace: Workspace, settings: Mapping[str, Any]) -> dict[st
     numbers = probed.inputs[0].numel()
     return {
         **asdict(entry),
-        "parameters": sum(one.numel() for one in trained.loss.model.parameters()),
+        "parameters": sum(parameter.numel() for parameter in trained.loss.model.parameters()),
         "seconds of training": round(_seconds(trained.run.path), 1),
-        "rows": {part: one.as_json() for part, one in chosen.items()},
+        "rows": {part: subset.as_json() for part, subset in chosen.items()},
         "code digest": code_digest(),
         "mean error in noise": float((seen / entry.draws).mean()),
         "bounds": rows,
@@ -336,7 +336,7 @@ def _bounds(before: Tensor, seen: Tensor, entry: _Entry) -> tuple[list[dict[str,
     Args:
         before, seen: (n,) errors among the draws of each calibration sample, and of each test sample.
     """
-    rhos, rows, planning = [one**2 for one in _DISTANCES], [], 0.0
+    rhos, rows, planning = [distance**2 for distance in _DISTANCES], [], 0.0
     order, draws, sigma = random_order(len(seen), entry.seed), entry.draws, entry.sigma
     for kind, rule in _BALLOTS.items():
         began = time.process_time()
@@ -350,8 +350,8 @@ def _bounds(before: Tensor, seen: Tensor, entry: _Entry) -> tuple[list[dict[str,
         }
         for distance, rho in zip(_DISTANCES, rhos, strict=True):
             highs = {
-                name: min(1.0, *(gamma * rho + mean for gamma, mean in one.items()))
-                for name, one in bounds.items()
+                name: min(1.0, *(gamma * rho + mean for gamma, mean in means.items()))
+                for name, means in bounds.items()
             }
             rows.append({"kind": kind, "distance": distance, **highs})
     return rows, planning
@@ -361,7 +361,7 @@ def _measure_plain(workspace: Workspace, settings: Mapping[str, Any]) -> dict[st
     """Return the population's bracket of the network without noise, with the same confidence."""
     entry = _Entry(**settings)
     options = CertifySettings(
-        rho=tuple(one**2 for one in _DISTANCES),
+        rho=tuple(distance**2 for distance in _DISTANCES),
         confidence=1 - _FAILURE,
         samples=entry.read,
         seed=entry.seed,
@@ -376,7 +376,7 @@ def _measure_plain(workspace: Workspace, settings: Mapping[str, Any]) -> dict[st
     return {
         "rows": certificate.about["rows"],
         "seconds": round(time.process_time() - began, 1),
-        "brackets": [{name: getattr(one, name) for name in names} for one in brackets],
+        "brackets": [{name: getattr(bracket, name) for name in names} for bracket in brackets],
     }
 
 

@@ -160,7 +160,7 @@ def recorded_evidence(*measurements: Mapping[str, Any]) -> str:
     >>> recorded_evidence({"evidence": "proven"}), recorded_evidence({"evidence": "proven"}, {})
     ('proven', <Evidence.STATED: 'stated'>)
     """
-    words = {str(one.get("evidence", Evidence.STATED)) for one in measurements}
+    words = {str(measurement.get("evidence", Evidence.STATED)) for measurement in measurements}
     return words.pop() if len(words) == 1 else Evidence.STATED
 
 

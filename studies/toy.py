@@ -164,7 +164,9 @@ def measure_toy_certificate(workspace: Workspace, settings: Mapping[str, Any]) -
         "rho_hat": trained.rho_hat,
         "intercept": solved.value.double().mean().item(),
         "adversary": adversary,
-        "bracket": [{"rho": one.rho, "at_least": one.loss_low, "at_most": one.loss_high} for one in curve],
+        "bracket": [
+            {"rho": entry.rho, "at_least": entry.loss_low, "at_most": entry.loss_high} for entry in curve
+        ],
     }
 
 
@@ -216,8 +218,8 @@ def draw_toy_certificate(measured: Measured) -> Figure:
     bracket = certificate["bracket"]
     figure = new_figure(9.6, 4.8)
     near, far = figure.subplots(1, 2)
-    moved = [one["rho"] for one in certificate["adversary"]]
-    reach = max(one["rho"] for one in bracket)
+    moved = [entry["rho"] for entry in certificate["adversary"]]
+    reach = max(entry["rho"] for entry in bracket)
     _certificate(near, certificate, [0.0, reach])
     ends = min(moved), max(reach, *moved)
     _certificate(far, certificate, [ends[0] * (ends[1] / ends[0]) ** (step / 100) for step in range(101)])
@@ -236,14 +238,16 @@ def _certificate(axes: Axes, certificate: Mapping[str, Any], along: Sequence[flo
     """Draw the certificate as a line and measurements as marks."""
     line = [certificate["intercept"] + TOY_GAMMA * rho for rho in along]
     axes.plot(along, line, color=COLOURS[0], label=f"the paper's certificate, γ = {TOY_GAMMA:g} (estimated)")
-    bracket = [one for one in certificate["bracket"] if one["rho"] >= along[0]]  # logarithmic axes have no 0
-    rhos = [one["rho"] for one in bracket]
-    low, high = [one["at_least"] for one in bracket], [one["at_most"] for one in bracket]
+    bracket = [
+        entry for entry in certificate["bracket"] if entry["rho"] >= along[0]
+    ]  # logarithmic axes have no 0
+    rhos = [entry["rho"] for entry in bracket]
+    low, high = [entry["at_least"] for entry in bracket], [entry["at_most"] for entry in bracket]
     axes.fill_between(rhos, low, high, color=COLOURS[2], alpha=0.25, linewidth=0)
     above = "worst case on test data: at most (proven)"
     axes.plot(rhos, high, ".-", color=COLOURS[2], label=above)
     axes.plot(rhos, low, ".:", color=COLOURS[2], label="at least (attained)")
-    points = [(one["rho"], one["worst_case"]) for one in certificate["adversary"]]
+    points = [(entry["rho"], entry["worst_case"]) for entry in certificate["adversary"]]
     words = subscripted("the paper's worst case on test data, one for each γ_adv (attained)")
     axes.plot(*zip(*points, strict=True), "s", ms=5, mfc="none", color=COLOURS[1], label=words)
     axes.axvline(certificate["rho_hat"], color="#5f5f5f", linewidth=1, label="ρ̂ reached in training")
@@ -258,9 +262,9 @@ _ACTIVATIONS = {"relu": "ReLU", "elu": "ELU"}
 def networks_of(measured: Measured, activation: str, schedule: str = "constant") -> list[Mapping[str, Any]]:
     """Return the networks of an activation and schedule, by seed."""
     return [
-        one
-        for one in measured.values()
-        if one.get("activation") == activation and one.get("schedule", "constant") == schedule
+        result
+        for result in measured.values()
+        if result.get("activation") == activation and result.get("schedule", "constant") == schedule
     ]
 
 
@@ -279,8 +283,8 @@ def _values(
     measured: Measured, activation: str, name: str, what: str, schedule: str = "constant"
 ) -> dict[int, float]:
     """Return seed → a number of a method's network, of those that have learnt."""
-    networks = [one["methods"][name] for one in networks_of(measured, activation, schedule)]
-    return {seed: float(one[what]) for seed, one in enumerate(networks) if has_learnt(one)}
+    networks = [entry["methods"][name] for entry in networks_of(measured, activation, schedule)]
+    return {seed: float(entry[what]) for seed, entry in enumerate(networks) if has_learnt(entry)}
 
 
 def _medians(measured: Measured, activation: str, what: str, schedule: str = "constant") -> dict[str, float]:
@@ -347,8 +351,11 @@ def _about_relus(measured: Measured) -> Verdict:
 
 def _about_concavity(measured: Measured) -> list[Verdict]:
     networks = networks_of(measured, "elu")
-    shares = [one["concave_share"] for one in networks]
-    bounds = [math.inf if one["proven_curvature"] is None else one["proven_curvature"] for one in networks]
+    shares = [network["concave_share"] for network in networks]
+    bounds = [
+        math.inf if network["proven_curvature"] is None else network["proven_curvature"]
+        for network in networks
+    ]
     whole, smooth = sum(share == 1 for share in shares), sum(bound < 2 * TOY_GAMMA for bound in bounds)
     contradicted = any(
         bound < 2 * TOY_GAMMA and share < 1 for share, bound in zip(shares, bounds, strict=True)
@@ -392,7 +399,7 @@ def certificate_verdicts(certificate: Mapping[str, Any]) -> list[Verdict]:
         1 - bound / value for (_, value), bound in zip(attained, line, strict=True) if bound < value - _SAME
     ]
     level = certificate["rho_hat"]
-    nearest = min(certificate["adversary"], key=lambda one: abs(one["rho"] - level))
+    nearest = min(certificate["adversary"], key=lambda entry: abs(entry["rho"] - level))
     above = certificate["intercept"] + TOY_GAMMA * nearest["rho"]
     gap = above / nearest["worst_case"] - 1
     near = level / 2 <= nearest["rho"] <= 2 * level
@@ -431,8 +438,8 @@ def certificate_verdicts(certificate: Mapping[str, Any]) -> list[Verdict]:
 def _attained(certificate: Mapping[str, Any]) -> list[tuple[float, float]]:
     """ρ and a loss that test data within ρ attain: by the search for a bracket, and by the paper's worst
     case, the mean loss at T_γ of the test data."""
-    searched = [(one["rho"], one["at_least"]) for one in certificate["bracket"]]
-    return searched + [(one["rho"], one["worst_case"]) for one in certificate["adversary"]]
+    searched = [(entry["rho"], entry["at_least"]) for entry in certificate["bracket"]]
+    return searched + [(entry["rho"], entry["worst_case"]) for entry in certificate["adversary"]]
 
 
 _EPOCHS = {Scale.QUICK: 3, Scale.PAPER: 30}
@@ -476,7 +483,7 @@ def _text(measured: Measured) -> str:
     rows = []
     groups = [*((name, "constant", name) for name in TOY_MODELS), ("elu", "cosine", "elu, step falls to 0")]
     for (activation, schedule, words), name in itertools.product(groups, METHOD_NAMES):
-        networks = [one["methods"][name] for one in networks_of(measured, activation, schedule)]
+        networks = [entry["methods"][name] for entry in networks_of(measured, activation, schedule)]
         rows.append([f"{METHOD_NAMES[name]}, {words}", *_columns(networks)])
     head = ["network", "radius, median", "asymmetry, median", "smallest", "largest", "learnt", "test error"]
     words = (
@@ -487,13 +494,13 @@ def _text(measured: Measured) -> str:
 
 
 def _columns(networks: Sequence[Mapping[str, Any]]) -> list[str]:
-    learnt = [one for one in networks if has_learnt(one)]
-    error = fmean(one["test_error"] for one in networks)
+    learnt = [network for network in networks if has_learnt(network)]
+    error = fmean(network["test_error"] for network in networks)
     counts = [f"{len(learnt)} of {len(networks)}", f"{error:.2%}"]
     if not learnt:
         return ["–"] * 4 + counts
-    uneven = [one["asymmetry"] for one in learnt]
-    radius = median(one["mean_radius"] for one in learnt)
+    uneven = [network["asymmetry"] for network in learnt]
+    radius = median(network["mean_radius"] for network in learnt)
     return [*(f"{value:.3f}" for value in (radius, median(uneven), min(uneven), max(uneven))), *counts]
 
 

@@ -64,21 +64,21 @@ def merge_environments(environments: Sequence[dict[str, Any] | None]) -> dict[st
     Args:
         environments: None where it was not recorded, which becomes a ``note``.
     """
-    recorded = [one for one in environments if one is not None]
+    recorded = [entry for entry in environments if entry is not None]
     missing = len(environments) - len(recorded)
     note = {"note": f"Of {missing} of {len(environments)} parts it was not recorded when."} if missing else {}
     if not recorded:
         return note
-    names = dict.fromkeys(name for one in recorded for name in one["versions"])
-    dates = sorted(one["date"] for one in recorded)
+    names = dict.fromkeys(name for entry in recorded for name in entry["versions"])
+    dates = sorted(entry["date"] for entry in recorded)
     return {
         "versions": {
-            name: _each([one["versions"][name] for one in recorded if name in one["versions"]])
+            name: _each([entry["versions"][name] for entry in recorded if name in entry["versions"]])
             for name in names
         },
-        "threads": _each([one["threads"] for one in recorded]),
+        "threads": _each([entry["threads"] for entry in recorded]),
         "machine": {
-            name: _each([one["machine"][name] for one in recorded]) for name in recorded[0]["machine"]
+            name: _each([entry["machine"][name] for entry in recorded]) for name in recorded[0]["machine"]
         },
         "date": dates[0] if dates[0] == dates[-1] else f"{dates[0]} to {dates[-1]}",
     } | note
@@ -87,7 +87,7 @@ def merge_environments(environments: Sequence[dict[str, Any] | None]) -> dict[st
 def _each(values: list[Any]) -> Any:
     """Return the common value, or all different ones joined by "and"."""
     different = list(dict.fromkeys(values))
-    return different[0] if len(different) == 1 else " and ".join(str(one) for one in different)
+    return different[0] if len(different) == 1 else " and ".join(str(entry) for entry in different)
 
 
 def _versions(packages: tuple[str, ...]) -> dict[str, str]:
@@ -153,7 +153,7 @@ class Workspace:
     def environments_of(self, study: Study, scale: Scale) -> list[dict[str, Any] | None]:
         """Return the environment of each stored part; None where it was not recorded."""
         contents = [self._read(study, scale, part) for part in study.parts(scale)]
-        return [one.get("environment") for one in contents if one is not None]
+        return [content.get("environment") for content in contents if content is not None]
 
     def store(self, study: Study, scale: Scale, part: Part, measured: Any) -> None:
         """Store the measurement of a part."""

@@ -32,7 +32,8 @@ const kinds = 'h1, h2, h3, p, td, th, dt, dd, figcaption, label, .legend span, s
 for (const one of document.querySelectorAll(kinds)) {
   const box = one.getBoundingClientRect();
   const style = getComputedStyle(one);
-  const shown = one.textContent.trim() && box.width > 0 && box.height > 0 && style.visibility !== 'hidden';
+  const filled = one.textContent.trim() && one.checkVisibility() && box.width > 0 && box.height > 0;
+  const shown = filled && style.visibility !== 'hidden';
   if (shown && style.opacity !== '0' && style.display !== 'none') boxes.push({one, box});
 }
 const found = [];

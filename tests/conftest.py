@@ -6,6 +6,7 @@ import os
 import random
 import stat
 import sys
+from collections import Counter
 from typing import Any
 
 # Several test processes share the cores, and so do the commands that they start: one thread each.
@@ -20,8 +21,8 @@ from matplotlib.figure import Figure
 # Timings depend on the machine: no example has a deadline, and none is drawn too slowly. The examples are the
 # same every time; `make fuzz` and `make sweeps` draw others, with a seed that they print.
 UNTIMED: dict[str, Any] = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
-settings.register_profile("certus", **UNTIMED, max_examples=50, derandomize=True)
-settings.register_profile("fuzz", **UNTIMED, max_examples=500, print_blob=True)
+settings.register_profile("certus", **UNTIMED, max_examples=25, derandomize=True)
+settings.register_profile("fuzz", **UNTIMED, max_examples=250, print_blob=True)
 settings.load_profile("certus")
 
 torch.set_num_threads(1)
@@ -51,6 +52,19 @@ def seed() -> None:
 
 
 @pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave all but every k-th case of a test with ``quick_share(k)`` to the sweeps."""
+    cases: Counter[str] = Counter()
+    for item in items:
+        share = item.get_closest_marker("quick_share")
+        if share is not None:
+            test = item.nodeid.partition("[")[0]
+            if cases[test] % share.args[0]:
+                item.add_marker("soak")
+            cases[test] += 1
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collectstart() -> None:
     seed()
 
@@ -77,3 +91,17 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
 
     monkeypatch.setattr(Figure, "savefig", keep)
     return figures
+
+
+@pytest.fixture(autouse=True)
+def quick_figures(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Draw coarsely and without layout in tests of commands and runs; those of ``display`` look closely."""
+    if request.path.parent.name not in ("cli", "runs"):
+        return
+    save = Figure.savefig
+
+    def coarse(figure: Figure, *where: Any, **options: Any) -> None:
+        figure.set_layout_engine("none")
+        save(figure, *where, **options | {"dpi": 50})
+
+    monkeypatch.setattr(Figure, "savefig", coarse)

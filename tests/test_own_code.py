@@ -93,7 +93,7 @@ def test_two_files_may_have_helpers_of_one_name(tmp_path: Path) -> None:
     assert widths == [3, 5]
 
 
-def test_what_is_no_source_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_values_that_are_not_sources_are_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "old.py").write_text("WIDTH = 3\n")
     py_compile.compile(str(folder / "old.py"), cfile=str(folder / "old.pyc"), doraise=True)
     (folder / "old.py").unlink()
@@ -132,7 +132,7 @@ def test_only_known_sources_run(folder: Path) -> None:
         ("def make(): return 3", "must be a torch.nn.Module that make"),
     ],
 )
-def test_what_fails_is_one_error(tmp_path: Path, source: str, message: str) -> None:
+def test_failures_are_one_error(tmp_path: Path, source: str, message: str) -> None:
     (tmp_path / "net.py").write_text(source)
     with pytest.raises(ArgumentError, match=message):
         build_model(f"{tmp_path}/net.py:make", digits())

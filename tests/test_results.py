@@ -72,7 +72,7 @@ PAGES = sorted((ROOT / "results").glob("*/measured.json"))
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.parent.name)
-def test_whatever_does_not_agree_with_the_paper_says_why(path: Path) -> None:
+def test_disagreements_with_the_paper_are_explained(path: Path) -> None:
     """In the notes of the page, which are written by hand."""
     content = json.loads(path.read_text())
     if not content.get("beyond", False):

@@ -76,6 +76,6 @@ def test_every_file_that_is_listed_exists() -> None:
     assert len(FILES) > 30
 
 
-def test_what_counts_as_small() -> None:
+def test_constants_that_count_as_small() -> None:
     text = "A = 1e-9\nB, C = 1e-9, 2\ndef f(x, y=2.0**-52):\n    return x * (1 - 1e-12) + 0.5 + 10\n"
     assert small_literals(text) == {"A": [1], "": [2, 3, 4]}

@@ -106,7 +106,7 @@ def test_halves_share_nothing_but_the_numbers_of_labels() -> None:
     assert [len(part) for part in numbers] == [50, 50]
 
 
-def test_what_it_says() -> None:
+def test_the_description_of_a_subset() -> None:
     data = Samples(torch.zeros(1797, 2), torch.arange(1797) % 10)
     words = {
         (None, True): "all 1,797 rows of digits@all",
@@ -128,7 +128,7 @@ def test_what_it_says() -> None:
         }
 
 
-def test_what_is_refused() -> None:
+def test_refusals() -> None:
     data = Samples(torch.zeros(5, 2), torch.zeros(5))
     with pytest.raises(ArgumentError, match="`samples` must be a whole number, at least 1; got 0"):
         Subset.of(data, "five", 0, seed=0, stratify=True)

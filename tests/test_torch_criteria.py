@@ -249,7 +249,7 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_has_no_loss_of_each_sample_is_refused(name: str) -> None:
+def test_criteria_without_a_loss_per_sample_are_refused(name: str) -> None:
     ask, word = REFUSED[name]
     with pytest.raises(certus.CertusError, match=word):
         ask()

@@ -11,7 +11,7 @@ environment=$(cd "$environment" && pwd)
 pip="$environment/bin/python -m pip --disable-pip-version-check --quiet"
 $pip wheel --no-deps --wheel-dir "$environment/wheel" "$root"
 $pip install -c "$root/$constraints" "$environment"/wheel/certus-*.whl
-for extra in foolbox matplotlib plotly ot gymnasium pandas polars pyarrow pytest; do
+for extra in foolbox matplotlib ot gymnasium pandas polars pyarrow pytest; do
     if "$environment/bin/python" -c "import $extra" 2>/dev/null; then
         echo "error: $extra is installed, and this is about certus without extras" >&2
         exit 1

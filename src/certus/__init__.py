@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         losses,
         mdp,
         models,
+        monitoring,
         runs,
         smoothing,
         training,
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from certus.inner import WRM
     from certus.kernel.evidence import Evidence
     from certus.losses import CrossEntropy, ModelLoss
+    from certus.monitoring import Monitor
     from certus.runs import load_run
     from certus.smoothing import certify_smoothed
     from certus.training import fit
@@ -53,6 +55,7 @@ __all__ = [
     "CrossEntropy",
     "Evidence",
     "ModelLoss",
+    "Monitor",
     "SquaredL2",
     "attacks",
     "bounds",
@@ -72,6 +75,7 @@ __all__ = [
     "losses",
     "mdp",
     "models",
+    "monitoring",
     "runs",
     "smoothing",
     "training",
@@ -85,6 +89,7 @@ _HOMES = {
     "CrossEntropy": "losses",
     "Evidence": "kernel.evidence",
     "ModelLoss": "losses",
+    "Monitor": "monitoring",
     "SquaredL2": "costs",
     "certify": "certificates",
     "certify_smoothed": "smoothing",

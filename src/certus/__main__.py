@@ -9,9 +9,11 @@ from typing import NoReturn
 
 
 def start() -> NoReturn:
-    """Run the command line. What it takes is loaded here, where Ctrl-C needs no traceback."""
+    """Run the command line. Its modules are imported inside, so that Ctrl-C prints no traceback."""
     before = signal.getsignal(signal.SIGINT)
-    if before is signal.default_int_handler:  # else somebody has decided otherwise, as shells do for jobs
+    if (
+        before is signal.default_int_handler
+    ):  # else the handler was replaced, as by shells for background jobs
         signal.signal(signal.SIGINT, _leave)
     from certus.cli.app import main
 

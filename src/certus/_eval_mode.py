@@ -1,6 +1,6 @@
-"""Temporary eval mode of models.
+"""Set models to eval mode for the time of a block.
 
-Otherwise the points of an attack would change batch statistics, and a parametrization such as
+In train mode the points of an attack would change batch statistics, and a parametrization such as
 ``spectral_norm`` updates its state whenever its weight is read in train mode. The flags are set directly,
 because ``train()`` and ``eval()`` are often overridden, and a model may have modules in both modes.
 """

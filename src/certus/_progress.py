@@ -1,8 +1,12 @@
-"""Progress bars of commands and of functions, in a terminal or a notebook; silent elsewhere."""
+"""Progress bars of commands and of functions, in a terminal or a notebook.
+
+Elsewhere functions are silent, and commands print a line a minute.
+"""
 
 from __future__ import annotations
 
 import importlib.util
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -39,9 +43,28 @@ def progress_bar(
     if callable(progress) or progress is False:
         yield progress or None
         return
+    if console is not None and not shows_progress(console):
+        yield _MinuteLines(console, title)
+        return
     with _bar(console or Console(stderr=True), bars.TaskProgressColumn()) as bar:
         task = bar.add_task(escape_controls(title), total=1.0)
         yield lambda share: bar.update(task, completed=share)
+
+
+_PAUSE = 60.0  # seconds between two lines
+
+
+class _MinuteLines:
+    """Prints the share of the work that is done, at most once a minute."""
+
+    def __init__(self, console: Console, title: str) -> None:
+        self._console, self._title, self._last = console, escape_controls(title), time.monotonic()
+
+    def __call__(self, share: float) -> None:
+        now = time.monotonic()
+        if now - self._last >= _PAUSE:
+            self._last = now
+            self._console.print(f"{self._title}: {share:.0%}", markup=False, highlight=False)
 
 
 def _bar(console: Console, count: bars.ProgressColumn) -> bars.Progress:

@@ -1,8 +1,8 @@
 """Samples from any source: one type for them, one function that reads them, and random subsets.
 
-``Samples`` holds inputs, targets and weights as tensors. ``as_samples`` turns whatever callers pass
-(``DataLike``) into ``Samples`` if it is in memory, else into a ``SampleStream``, whose batches are read
-again for every pass, so that the data need not fit into memory and their own transforms run.
+``Samples`` holds inputs, targets and weights as tensors. ``as_samples`` converts all accepted data
+(``DataLike``) into ``Samples`` if they are in memory, else into a ``SampleStream``, whose batches are read
+again for every pass: the data need not fit into memory, and their own transforms run.
 
 ``RowEncoding`` describes how the rows of a table are encoded as inputs. A number is one input, a date three
 (the day, and cosine and sine of its season), a category one 0/1 input for each value; a number or a date
@@ -18,9 +18,11 @@ outputs of Philox 4x64-10 with the key (seed, stream), which NumPy promises to k
 from __future__ import annotations
 
 import copy
+import itertools
 import math
-from collections.abc import Iterable, Iterator, Sequence, Sized
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -42,8 +44,10 @@ class EncodedColumn:
     """Inputs that encode one column of a table."""
 
     name: str
-    kind: str  # "number", "date" or "category"
-    inputs: tuple[int, ...]  # of a number one, of a date day, cosine and sine, of a category one per value
+    kind: str  # "number", "date", "season" (of a date without its day, which stays) or "category"
+    inputs: tuple[
+        int, ...
+    ]  # of a number one, of a date the day, and cosine and sine, of a category one per value
     mark: tuple[int, ...] = ()  # "known" and "missing", of a number or date that has missing values
 
 
@@ -78,6 +82,12 @@ class RowEncoding:
     def categories(self) -> tuple[EncodedColumn, ...]:
         return tuple(column for column in self.columns if column.kind == "category")
 
+    @property
+    def discrete(self) -> tuple[tuple[int, ...], ...]:
+        """Groups of 0/1 inputs that change together: categories, and marks of missing values."""
+        groups = [column.inputs if column.kind == "category" else column.mark for column in self.columns]
+        return tuple(group for group in groups if group)
+
     def movable(self, *, everywhere: bool = False) -> Tensor:
         """Return a (features,) mask of the inputs that ``settle`` keeps: numbers, and days of dates.
 
@@ -102,15 +112,15 @@ class RowEncoding:
     def settle(self, points: Tensor, base: Tensor) -> Tensor:
         """Return encodings of rows near some points, with the categories and missing values of base rows.
 
-        A number is what a file gives back when it is written there; a date moves by whole days, and its
-        season with it; a missing value stays missing.
+        Numbers are rounded to values that survive writing to a file; dates move by whole days, with their
+        season; missing values stay missing.
 
         Args:
-            points: (n, features) anywhere; base: (n, features) encodings of rows.
+            points: (n, features) any points; base: (n, features) encodings of rows.
         """
         wanted, origin, rows = points.detach().double(), base.double(), base.detach().clone()
         for column in self.columns:
-            if column.kind == "category":
+            if column.kind in ("category", "season"):
                 continue
             first = column.inputs[0]
             scale, mean = self.scales[first], self.means[first]
@@ -123,7 +133,7 @@ class RowEncoding:
                 day = raw.round().clamp(_FIRST_DAY, _LAST_DAY)
                 moves &= day != before.round()
                 values = (day, *season(day))
-            for place, value in zip(column.inputs, values, strict=True):
+            for place, value in zip(column.inputs, values, strict=False):  # the season may be left out
                 written = ((value - self.means[place]) / self.scales[place]).float()
                 moves = moves & torch.isfinite(written)
                 rows[:, place] = torch.where(moves, written.to(rows.dtype), rows[:, place])
@@ -171,7 +181,7 @@ class Samples:
     """Inputs (n, …), targets (n,) and optional (n,) weights.
 
     Attributes:
-        weights: how much each sample counts, with a mean of 1; None where all count alike.
+        weights: (n,) weights of the samples, with mean 1; None if equal.
         encoding: how inputs encode the rows of a table; None for other inputs.
     """
 
@@ -221,7 +231,7 @@ _FORMS = "Samples, (inputs, targets), a DataLoader, a Dataset, or an iterable of
 
 @dataclass(frozen=True, eq=False)
 class SampleStream:
-    """Samples that are read in batches, again for every pass.
+    """Samples that are read in batches, and read again in every pass.
 
     Attributes:
         source: a map-style torch ``Dataset``, or an iterable of batches such as a ``DataLoader``.
@@ -272,7 +282,7 @@ def as_samples(data: DataLike, batch_size: int = _BATCH) -> Samples | SampleStre
     """Turn any data into ``Samples`` if they are in memory, else into a ``SampleStream``.
 
     Args:
-        batch_size: of the batches that an ``IterableDataset`` is read in.
+        batch_size: batch size for reading an ``IterableDataset``.
 
     >>> samples = as_samples((np.zeros((3, 2)), np.array([0, 1, 0])))
     >>> samples.inputs.shape, samples.targets.dtype
@@ -359,9 +369,39 @@ _SUBSET = 1  # another stream than that of orders: they must not depend on what 
 
 
 def random_order(count: int, seed: int) -> Tensor:
-    """Return the numbers 0 … count − 1 in the random order of a seed. Returns: (count,) int64."""
+    """Return 0 … count − 1 in the random order of a seed, (count,) int64."""
     require_seed(seed)
     return concentration.random_order(count, seed)
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Some blocks of rows: the rows in the random order of a seed are cut into ``total`` blocks of equal
+    size, up to one row, of which these are the first to the last, counted from 1."""
+
+    first: int
+    last: int
+    total: int
+
+    @staticmethod
+    def parse(text: str, name: str = "shard") -> Shard:
+        """Read "3/20", or "3-5/20" for several.
+
+        >>> Shard.parse("3/20")
+        Shard(first=3, last=3, total=20)
+        """
+        match = re.fullmatch(r"(\d{1,9})(?:-(\d{1,9}))?/(\d{1,9})", text)
+        first, last, total = (int(match[1]), int(match[2] or match[1]), int(match[3])) if match else (0, 0, 0)
+        require(1 <= first <= last <= total, name, "be the number of a shard and of all, such as 3/20", text)
+        return Shard(first, last, total)
+
+    def rows(self, order: Tensor) -> Tensor:
+        """Take the blocks out of (n,) rows in random order; sorted within each block."""
+        ends = [len(order) * block // self.total for block in range(self.first - 1, self.last + 1)]
+        blocks = [order[start:end].sort().values for start, end in itertools.pairwise(ends)]
+        rule = f"leave at least one row in each block of {len(order)} rows"
+        require(all(len(block) > 0 for block in blocks), "shard", rule, f"{self.total} blocks")
+        return torch.cat(blocks)
 
 
 @dataclass(frozen=True, eq=False)
@@ -369,16 +409,34 @@ class Subset:
     """A random subset of samples, with a description for statements about them."""
 
     data: Samples
-    rows: Tensor  # (m,) int64 row numbers in the split, increasing
+    rows: Tensor  # (m,) int64 row numbers in the split, increasing within each block of a shard
     source: str  # the name of the split, such as "digits@test"
     total: int  # number of samples of the split
     seed: int | None  # None if all samples are chosen
     stratified: bool  # whether every label has its share of them, up to one sample
+    shard: str | None = None
 
     @staticmethod
-    def of(data: Samples, source: str, count: int | None, *, seed: int, stratify: bool) -> Subset:
+    def of(
+        data: Samples,
+        source: str,
+        count: int | None,
+        *,
+        seed: int,
+        stratify: bool,
+        shard: str | None = None,
+    ) -> Subset:
         """Choose ``count`` samples at random; all if there are no more, or if it is None. Do not stratify by
-        label for a confidence: of independent rows only a plain random subset is independent again."""
+        label for a confidence: of independent rows only a plain random subset is independent again. Of these,
+        take a shard, such as "3/20"."""
+        whole = Subset._chosen(data, source, count, seed=seed, stratify=stratify)
+        if shard is None:
+            return whole
+        rows = Shard.parse(shard).rows(random_order(len(whole.data), seed))
+        return replace(whole, data=whole.data[rows], rows=whole.rows[rows], seed=seed, shard=shard)
+
+    @staticmethod
+    def _chosen(data: Samples, source: str, count: int | None, *, seed: int, stratify: bool) -> Subset:
         total = len(data)
         require_seed(seed)
         require_count("samples", 1 if count is None else count)
@@ -391,6 +449,11 @@ class Subset:
     @property
     def words(self) -> str:
         """Description, such as "a random 500 of the 1,797 rows of digits@all, seed 0"."""
+        if self.shard is not None:
+            return (
+                f"shard {self.shard} of {self.source}, {len(self.data):,} of {self.total:,} rows, "
+                f"seed {self.seed}"
+            )
         if self.seed is None:
             return f"all {self.total:,} rows of {self.source}"
         how = f"{', stratified by label' if self.stratified else ''}, seed {self.seed}"
@@ -441,9 +504,14 @@ def halves(data: Samples, seed: int) -> tuple[Samples, Samples]:
 
 
 def _keys(count: int, seed: int, stream: int) -> np.ndarray[Any, np.dtype[np.uint64]]:
+    return random_keys(seed, stream)(count)
+
+
+def random_keys(seed: int, stream: int) -> Callable[[int], np.ndarray[Any, np.dtype[np.uint64]]]:
+    """Return a function that draws the next numbers of a stream, as many as it is asked for."""
     require_seed(seed)
-    raw = np.random.Philox(key=np.array([seed, stream], dtype=np.uint64)).random_raw(count)
-    return np.asarray(raw, dtype=np.uint64)
+    source = np.random.Philox(key=np.array([seed, stream], dtype=np.uint64))
+    return lambda count: np.asarray(source.random_raw(count), dtype=np.uint64)
 
 
 def fitted_names(model: Any) -> list[str] | None:

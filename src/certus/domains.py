@@ -1,4 +1,4 @@
-"""The set Z in which points may move: the whole space, a box, or a Euclidean ball, with exact projections.
+"""Domains: the set Z of allowed points: the whole space, a box, or a Euclidean ball, with exact projections.
 
 Z is convex and closed. Nothing in this library clamps implicitly: a bound on the inputs is a ``Domain`` that
 the caller passes, and it is part of the problem,
@@ -166,5 +166,5 @@ class Ball(Domain):
 
 
 def _like(value: float | Tensor, points: Tensor) -> Tensor:
-    """A number or tensor in the dtype and on the device of the points, without an intermediate dtype."""
+    """Return a number or tensor in the dtype and on the device of the points."""
     return torch.as_tensor(value, dtype=points.dtype, device=points.device).detach()

@@ -78,6 +78,10 @@ class VerificationError(FailedCheckError):
     """A certificate differs from its recomputation."""
 
 
+class WorkerError(CertusError):
+    """A worker process ended before its work was done, or cannot do it."""
+
+
 def optional_import(module: str, remedy: str, error: type[CertusError] = UnsupportedError) -> Any:
     """Return a module that is not always installed; raise an error with the remedy without it."""
     try:

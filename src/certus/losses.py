@@ -201,7 +201,7 @@ class SquaredError:
 
 
 def _paired(outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """Both as (batch, outputs): (batch, 1) − (batch,) would broadcast to a square."""
+    """Return both as (batch, outputs): (batch, 1) − (batch,) would broadcast to a square."""
     count = len(outputs)
     if outputs.numel() != targets.numel() or count != len(targets):
         raise LossError(

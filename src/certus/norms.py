@@ -31,7 +31,7 @@ class Norm(Protocol):
 
     @property
     def euclidean_floor(self) -> float:
-        """Some m ≥ 0 with ‖v‖ ≥ m‖v‖₂ for every v; 0 if none holds in every dimension."""
+        """A number m ≥ 0 with ‖v‖ ≥ m‖v‖₂ for every v; 0 if none holds in every dimension."""
         ...
 
 

@@ -35,13 +35,13 @@ def _measure(workspace: Workspace, settings: Mapping[str, Any]) -> dict[str, Any
     result: dict[str, Any] = {
         "gamma": settings["gamma"],
         "landing": settings["landing"],
-        "lengths": mean_lengths(try_out([one.policy for one in trained], trials=settings["trials"])),
-        "training": [float(one.lengths.mean()) for one in trained],
-        "rho_hat": [float(one.transport[-500:].mean()) for one in trained],
+        "lengths": mean_lengths(try_out([entry.policy for entry in trained], trials=settings["trials"])),
+        "training": [float(entry.lengths.mean()) for entry in trained],
+        "rho_hat": [float(entry.transport[-500:].mean()) for entry in trained],
     }
     if settings["rhos"]:
         result["worst-case value"] = {
-            f"{rho:g}": [cartpole_worst_case(one.policy, rho) for one in trained[: settings["bracketed"]]]
+            f"{rho:g}": [cartpole_worst_case(entry.policy, rho) for entry in trained[: settings["bracketed"]]]
             for rho in settings["rhos"]
         }
     return result
@@ -86,7 +86,7 @@ def _draw(measured: Measured) -> Figure:
     gammas = [measured[name]["gamma"] for name in names]
     for system, colour in zip(("original", "short", "strong g"), ("#1a1a1a", *COLOURS), strict=False):
         estimates = [_lengths(measured, name, system) for name in names]
-        means, errors = [one.mean for one in estimates], [one.error for one in estimates]
+        means, errors = [estimate.mean for estimate in estimates], [estimate.error for estimate in estimates]
         left.errorbar(gammas, means, errors, marker="o", ms=4, color=colour, label=system)
         left.axhline(_lengths(measured, _NOMINAL, system).mean, color=colour, lw=1, ls=":")
     left.set(xscale="log", xlabel="γ", ylabel="episode length", title="Robust agents ± s.e.; dotted: nominal")
@@ -106,7 +106,7 @@ def _verdicts(measured: Measured) -> list[Verdict]:
     strong, nominal = (_lengths(measured, name, "strong g") for name in (best, _NOMINAL))
     balls = measured[_NOMINAL]["worst-case value"], measured[_ROBUST]["worst-case value"]
     largest = max(balls[0], key=float)
-    worst = [estimate_mean(one[largest]).mean for one in balls]
+    worst = [estimate_mean(ball[largest]).mean for ball in balls]
     return [
         Verdict(
             name="strong gravity",
@@ -144,7 +144,7 @@ def _text(measured: Measured) -> str:
         agent = "nominal" if result["gamma"] is None else f"{over}{result['gamma']:g}"
         rho_hat, training = estimate_mean(result["rho_hat"]).mean, estimate_mean(result["training"]).mean
         lengths = [_lengths(measured, name, system) for system in _SYSTEMS]
-        cells = [f"{one.mean:.0f} ± {one.error:.0f}" for one in lengths]
+        cells = [f"{length.mean:.0f} ± {length.error:.0f}" for length in lengths]
         rows.append([agent, f"{rho_hat**0.5:.2g}", f"{training:.0f}", *cells])
     table = markdown_table(["γ", "√ρ̂", "training", *_SYSTEMS], rows)
     balls = {
@@ -155,7 +155,7 @@ def _text(measured: Measured) -> str:
     worst = markdown_table(
         ["ρ", *balls["nominal"]],
         [
-            [label, *(f"{one.mean:.1f} ± {one.error:.1f}" for one in result)]
+            [label, *(f"{length.mean:.1f} ± {length.error:.1f}" for length in result)]
             for label, result in values.items()
         ],
     )

@@ -57,7 +57,7 @@ def try_out(
 
 def mean_lengths(tried: Mapping[str, Sequence[Trials]]) -> dict[str, list[float]]:
     """Return the mean episode length of each policy, by system."""
-    return {system: [float(one.lengths.mean()) for one in runs] for system, runs in tried.items()}
+    return {system: [float(run.lengths.mean()) for run in runs] for system, runs in tried.items()}
 
 
 @dataclass(frozen=True)
@@ -92,12 +92,12 @@ AgentPair = Mapping[str, Mapping[str, float]]
 
 def mean_score(pairs: Sequence[AgentPair], agent: str, system: str) -> MeanEstimate:
     """Estimate the mean score of an agent on a system, over the seeds."""
-    return estimate_mean([one[agent][system] for one in pairs])
+    return estimate_mean([pair[agent][system] for pair in pairs])
 
 
 def paired_gain(pairs: Sequence[AgentPair], system: str) -> MeanEstimate:
     """Estimate the mean of robust minus nominal scores, paired by seed."""
-    return estimate_mean([one[ROBUST][system] - one[NOMINAL][system] for one in pairs])
+    return estimate_mean([pair[ROBUST][system] - pair[NOMINAL][system] for pair in pairs])
 
 
 def gain_text(gain: MeanEstimate, digits: int) -> str:
@@ -139,7 +139,7 @@ def pair_table(pairs: Sequence[AgentPair], digits: int) -> str:
     rows = []
     for system in pairs[0][NOMINAL]:
         means = [mean_score(pairs, agent, system) for agent in (NOMINAL, ROBUST)]
-        cells = [f"{one.mean:.{digits}f} ± {one.error:.{digits}f}" for one in means]
+        cells = [f"{mean.mean:.{digits}f} ± {mean.error:.{digits}f}" for mean in means]
         rows.append([system, *cells, gain_text(paired_gain(pairs, system), digits)])
     return markdown_table(["system", NOMINAL, ROBUST, "paired gain, 95%"], rows)
 
@@ -151,7 +151,7 @@ def pair_figure(pairs: Sequence[AgentPair], quantity: str) -> Figure:
     for agent, colour, aside in zip((NOMINAL, ROBUST), AGENT_COLOURS, (-0.1, 0.1), strict=True):
         scores = [mean_score(pairs, agent, system) for system in systems]
         places = [place + aside for place in range(len(systems))]
-        means, errors = [one.mean for one in scores], [one.error for one in scores]
+        means, errors = [score.mean for score in scores], [score.error for score in scores]
         axes.errorbar(places, means, errors, fmt="o", ms=5, capsize=2, color=colour, label=agent)
     axes.set_xticks(range(len(systems)), systems)
     axes.set(ylabel=quantity, ylim=(0, None))

@@ -71,12 +71,12 @@ def _lengths_of(
 ) -> Mapping[str, Any]:
     wanted = (*schedule, rate, gamma)
     names = ("exploration_factor", "rate_factor", "episodes", "rate", "gamma")
-    chosen = (one for one in measured.values() if tuple(one[name] for name in names) == wanted)
+    chosen = (result for result in measured.values() if tuple(result[name] for name in names) == wanted)
     return dict(next(chosen)["lengths"])
 
 
 def _rates(measured: Measured) -> list[float]:
-    return sorted({one["rate"] for one in measured.values()}, reverse=True)
+    return sorted({result["rate"] for result in measured.values()}, reverse=True)
 
 
 def _gains(measured: Measured, system: str, gamma: float) -> Iterator[MeanEstimate]:
@@ -95,7 +95,10 @@ def _draw(measured: Measured) -> Figure:
             estimates = [
                 estimate_mean(_lengths_of(measured, schedule, rate, gamma)[system]) for rate in rates
             ]
-            means, errors = [one.mean for one in estimates], [one.error for one in estimates]
+            means, errors = (
+                [estimate.mean for estimate in estimates],
+                [estimate.error for estimate in estimates],
+            )
             label = "nominal" if gamma is None else f"γ = {gamma:g}"
             panel.errorbar(rates, means, errors, marker="o", ms=3, lw=1.2, color=colour, label=label)
         panel.set(xscale="log", ylim=(0, 415))
@@ -125,8 +128,8 @@ def _verdicts(measured: Measured) -> list[Verdict]:
             outcome=outcome_of_gains(estimates),
             ours={
                 "schedules": Quantity(len(estimates), places=0),
-                "better in": Quantity(sum(one.low > 0 for one in estimates), places=0),
-                "worse in": Quantity(sum(one.high < 0 for one in estimates), places=0),
+                "better in": Quantity(sum(estimate.low > 0 for estimate in estimates), places=0),
+                "worse in": Quantity(sum(estimate.high < 0 for estimate in estimates), places=0),
             },
         )
         for gamma, estimates in gains.items()

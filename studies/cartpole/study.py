@@ -77,18 +77,18 @@ def optima_of(measured: Measured) -> list[Mapping[str, Any]]:
 
 def pairs_of(measured: Measured) -> Sequence[AgentPair]:
     """Return the episode lengths of each pair of agents on the seven systems."""
-    return [{agent: one[agent]["lengths"] for agent in (NOMINAL, ROBUST)} for one in agents_of(measured)]
+    return [{agent: entry[agent]["lengths"] for agent in (NOMINAL, ROBUST)} for entry in agents_of(measured)]
 
 
 def share_of(measured: Measured, agent: str, end: str, system: str) -> float:
     """Return the share of all agents' trials that ended in this way."""
-    return float(np.mean([one[agent][end][system] for one in agents_of(measured)]))
+    return float(np.mean([entry[agent][end][system] for entry in agents_of(measured)]))
 
 
 def learning_gain(measured: Measured) -> MeanEstimate:
     """Estimate by how much the robust agents' training episodes are longer."""
     return estimate_mean(
-        [np.mean(one[ROBUST]["curve"]) - np.mean(one[NOMINAL]["curve"]) for one in agents_of(measured)]
+        [np.mean(entry[ROBUST]["curve"]) - np.mean(entry[NOMINAL]["curve"]) for entry in agents_of(measured)]
     )
 
 
@@ -151,10 +151,12 @@ def _about_learning(measured: Measured) -> Verdict:
 
 def _about_worst(measured: Measured) -> Verdict:
     worst = {
-        agent: float(np.mean([min(one[agent]["grid"].values()) for one in agents_of(measured)]))
+        agent: float(np.mean([min(entry[agent]["grid"].values()) for entry in agents_of(measured)]))
         for agent in (NOMINAL, ROBUST)
     }
-    optima = {f"optimum at ρ = {one['rho']:g}": min(one["grid"].values()) for one in optima_of(measured)}
+    optima = {
+        f"optimum at ρ = {entry['rho']:g}": min(entry["grid"].values()) for entry in optima_of(measured)
+    }
     return Verdict(
         name="worst of 27 systems",
         label="sec:cartpole",
@@ -196,9 +198,9 @@ def _measure(workspace: Workspace, settings: Mapping[str, Any]) -> dict[str, Any
             for name, system in variations().items()
         }
         agents[agent] = {
-            "lengths": {name: float(one.lengths.mean()) for name, one in tried.items()},
-            "fell": {name: float(one.fell.mean()) for name, one in tried.items()},
-            "ran off": {name: float(one.ran_off.mean()) for name, one in tried.items()},
+            "lengths": {name: float(entry.lengths.mean()) for name, entry in tried.items()},
+            "fell": {name: float(entry.fell.mean()) for name, entry in tried.items()},
+            "ran off": {name: float(entry.ran_off.mean()) for name, entry in tried.items()},
             "grid": _tried(trained.policy, combinations(), settings["grid_trials"], seed),
             "curve": trained.lengths.reshape(-1, _BLOCK).mean(1).tolist(),
         }
@@ -229,11 +231,11 @@ def _draw(measured: Measured) -> Figure:
     figure = new_figure(10.4, 4.0)
     training, across = figure.subplots(1, 2)
     for agent, colour in ((NOMINAL, COLOURS[1]), (ROBUST, COLOURS[0])):
-        curves = np.array([one[agent]["curve"] for one in agents_of(measured)])
+        curves = np.array([entry[agent]["curve"] for entry in agents_of(measured)])
         at = (np.arange(curves.shape[1]) + 0.5) * _BLOCK
         training.plot(at, curves.mean(0), color=colour, label=agent)
         training.fill_between(at, *np.quantile(curves, [0.25, 0.75], axis=0), color=colour, alpha=0.2, lw=0)
-        sizes = [sorted(one[agent]["grid"].values()) for one in agents_of(measured)]
+        sizes = [sorted(entry[agent]["grid"].values()) for entry in agents_of(measured)]
         across.plot(
             range(1, len(sizes[0]) + 1), np.mean(sizes, axis=0), "o-", ms=3, color=colour, label=agent
         )
@@ -253,12 +255,12 @@ def _text(measured: Measured) -> str:
     rows, pairs = [], pairs_of(measured)
     for system, (before, after) in PAPER.items():
         ours = [mean_score(pairs, agent, system) for agent in (NOMINAL, ROBUST)]
-        cells = [f"{one.mean:.1f} ± {one.error:.1f}" for one in ours]
+        cells = [f"{entry.mean:.1f} ± {entry.error:.1f}" for entry in ours]
         cells.append(gain_text(paired_gain(pairs, system), 1))
-        optima = [f"{one['lengths'][system]:.0f}" for one in optima_of(measured)]
+        optima = [f"{entry['lengths'][system]:.0f}" for entry in optima_of(measured)]
         rows.append([system, *cells, *(f"{pair[0]} ± {pair[1]}" for pair in (before, after)), *optima])
     head = ["system", NOMINAL, ROBUST, "paired gain, 95%", "paper: nominal", "paper: robust"]
-    head += [f"optimum, ρ = {one['rho']:g}" for one in optima_of(measured)]
+    head += [f"optimum, ρ = {entry['rho']:g}" for entry in optima_of(measured)]
     words = (
         f"γ = {_GAMMA:g}, chosen on these systems, not on held-out ones; λ = 0.99; {_EPISODES:,} "
         "episodes. The paper gives none of these. Episode length, at most 400; ± the standard error over "
@@ -282,7 +284,7 @@ def _ends(measured: Measured) -> str:
 
 def _animate_pair(measured: Measured, path: Path) -> None:
     """Animate the pair whose nominal agent is the median one under strong gravity."""
-    lengths = [one[NOMINAL]["lengths"]["strong g"] for one in agents_of(measured)]
+    lengths = [entry[NOMINAL]["lengths"]["strong g"] for entry in agents_of(measured)]
     seed = int(np.argsort(lengths)[len(lengths) // 2])
     policies = {
         agent: fit_cartpole(cartpole_learner(gamma, episodes=_EPISODES), seed).policy

@@ -212,8 +212,8 @@ def moves_of_wrm(workspace: Workspace, settings: Mapping[str, Any]) -> dict[str,
         with torch.no_grad():
             clean = torch.cat([model(inputs) for inputs in few.inputs.split(AT_ONCE)])
         moves[name] = {
-            "rho": float(torch.cat([one.transport_cost for one in solved]).mean()),
-            "phi": float(torch.cat([one.value for one in solved]).mean()),
+            "rho": float(torch.cat([entry.transport_cost for entry in solved]).mean()),
+            "phi": float(torch.cat([entry.value for entry in solved]).mean()),
             "error": float((clean.argmax(1) != few.targets).float().mean()),
         }
     return moves

@@ -1,4 +1,4 @@
-"""What the paper's feature network sees: 7×7×2048 numbers in [0, 1] for each photograph (section:dogs).
+"""Inputs of the paper's feature network: 7×7×2048 numbers in [0, 1] for each photograph (section:dogs).
 
     photograph → enlarged to 224 × 224 → ResNet-50 with ImageNet's weights → (2048, 7, 7) → ÷ the largest
 

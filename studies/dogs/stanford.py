@@ -101,7 +101,10 @@ def _breeds(source: str, files: list[str], labels: Array) -> Targets:
     classes = max(names) + 1
     missing = sorted(set(range(classes)) - set(names))
     require(
-        not missing, source, "have photographs of every label", f"none of {[one + 1 for one in missing[:5]]}"
+        not missing,
+        source,
+        "have photographs of every label",
+        f"none of {[entry + 1 for entry in missing[:5]]}",
     )
     require(classes >= 2, source, "have at least 2 breeds", classes)
     words = tuple(names[label].partition("-")[2] or names[label] for label in range(classes))

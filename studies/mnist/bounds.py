@@ -222,20 +222,20 @@ def _table(rows: Mapping[str, Row]) -> str:
     first = "network" if some["table"] == FIFTH_TABLE else "γ"
     head = [first, "γ̄ by the paper's rule", "γ̄ by ours", "has", "clean"]
     head += [f"ε = {strength:g}" for strength in some["strengths"][1:]]
-    return markdown_table(head, [_cells(one, rows) for one in rows.values()])
+    return markdown_table(head, [_cells(row, rows) for row in rows.values()])
 
 
-def _cells(one: Row, rows: Mapping[str, Row]) -> list[str]:
-    printed = PAPER_TABLES.get(one["table"], {}).get(one["row"])
-    columns = [0, 1, *(1 + round(strength / 0.05) for strength in one["strengths"][1:])]
+def _cells(entry: Row, rows: Mapping[str, Row]) -> list[str]:
+    printed = PAPER_TABLES.get(entry["table"], {}).get(entry["row"])
+    columns = [0, 1, *(1 + round(strength / 0.05) for strength in entry["strengths"][1:])]
     in_brackets = ["" if printed is None else f" ({printed[column]:.3g})" for column in columns]
-    pairs = list(zip(one["errors"]["unclipped"], one["errors"]["clipped"], strict=True))[1:]
-    ours = [_number(one["bounds"].get("paper")), f"{one['clean_error']:.3f}"]
+    pairs = list(zip(entry["errors"]["unclipped"], entry["errors"]["clipped"], strict=True))[1:]
+    ours = [_number(entry["bounds"].get("paper")), f"{entry['clean_error']:.3f}"]
     ours += [f"{free:.3f} / {clipped:.3f}" for free, clipped in pairs]
     bar, clean, *errors = (own + other for own, other in zip(ours, in_brackets, strict=True))
-    wishes = "–" if one["method"] == "erm" else ", ".join(wishes_of(one, rival_of(rows, one))) or "none"
-    tightest = None if one["needed"] is None else 2 * one["needed"]
-    return [one["row"], bar, _number(tightest, 4), wishes, clean, *errors]
+    wishes = "–" if entry["method"] == "erm" else ", ".join(wishes_of(entry, rival_of(rows, entry))) or "none"
+    tightest = None if entry["needed"] is None else 2 * entry["needed"]
+    return [entry["row"], bar, _number(tightest, 4), wishes, clean, *errors]
 
 
 def _number(value: float | None, digits: int = 3) -> str:

@@ -65,27 +65,27 @@ _WHOLE = "section:three-choose-two"
 
 def rows_of(measured: Measured, table: str) -> dict[str, Row]:
     """Return γ, or the name of a network → its measurements, of one table."""
-    rows = [one for name, one in measured.items() if name != STRIDES]
-    return {one["row"]: one for one in rows if one["table"] == table}
+    rows = [row for name, row in measured.items() if name != STRIDES]
+    return {row["row"]: row for row in rows if row["table"] == table}
 
 
-def wishes_of(one: Row, erm: Row) -> list[str]:
+def wishes_of(entry: Row, erm: Row) -> list[str]:
     """Return the wishes that a network has, beside an ERM."""
     gains = [
         rival - own
-        for side, errors in one["errors"].items()
+        for side, errors in entry["errors"].items()
         for own, rival in zip(errors[1:], erm["errors"][side][1:], strict=True)
     ]
-    above = one["needed"] is not None and one["gamma"] is not None and one["gamma"] > one["needed"]
-    has = {"γ": above, "clean": round(one["clean_error"], 6) < 0.1, "robust": max(gains) >= 0.1}
+    above = entry["needed"] is not None and entry["gamma"] is not None and entry["gamma"] > entry["needed"]
+    has = {"γ": above, "clean": round(entry["clean_error"], 6) < 0.1, "robust": max(gains) >= 0.1}
     return [wish for wish, granted in has.items() if granted]
 
 
-def rival_of(rows: Mapping[str, Row], one: Row) -> Row:
+def rival_of(rows: Mapping[str, Row], entry: Row) -> Row:
     """Return the ERM of a row's table; in the fifth, that of the same network under the same constraint."""
-    if one["table"] != FIFTH_TABLE:
+    if entry["table"] != FIFTH_TABLE:
         return rows[_ERM]
-    return rows[f"{one['row'].partition(',')[0]}, ERM"]
+    return rows[f"{entry['row'].partition(',')[0]}, ERM"]
 
 
 def bounds_verdicts(measured: Measured) -> list[Verdict]:
@@ -184,10 +184,10 @@ def _errors(label: str, rows: Mapping[str, Row]) -> Verdict:
     )
 
 
-def _gap(one: Row, erm: Row) -> Interval:
+def _gap(entry: Row, erm: Row) -> Interval:
     """Return the error less that of ERM at the first strength, unclipped."""
     shares = [
-        wilson(round(row["errors"]["unclipped"][1] * row["samples"]), row["samples"]) for row in (one, erm)
+        wilson(round(row["errors"]["unclipped"][1] * row["samples"]), row["samples"]) for row in (entry, erm)
     ]
     return difference_of_proportions(*shares)
 
@@ -209,10 +209,10 @@ def _top_rows(tables: Mapping[str, Mapping[str, Row]]) -> Verdict:
 def _bottom_rows(tables: Mapping[str, Mapping[str, Row]]) -> Verdict:
     """Judge the rows with γ above γ̄ by the paper's rule."""
     gaps = {
-        f"{_table_name(label)}, γ = {name}": _gap(one, rows[_ERM])
+        f"{_table_name(label)}, γ = {name}": _gap(entry, rows[_ERM])
         for label, rows in tables.items()
-        for name, one in rows.items()
-        if one["gamma"] is not None and one["gamma"] >= one["bounds"]["paper"]
+        for name, entry in rows.items()
+        if entry["gamma"] is not None and entry["gamma"] >= entry["bounds"]["paper"]
     }
     return Verdict(
         name="large γ",
@@ -230,7 +230,7 @@ def _penalties(tables: Mapping[str, Mapping[str, Row]]) -> list[Verdict]:
     bars = {_table_name(label): rows[_ERM]["bounds"]["paper"] for label, rows in tables.items()}
     label, heaviest = list(tables.items())[-1]
     name, last = max(heaviest.items(), key=lambda item: item[1]["gamma"] or 0.0)
-    clean = [one["clean_error"] for one in heaviest.values()]
+    clean = [entry["clean_error"] for entry in heaviest.values()]
     gap = _gap(last, heaviest[_ERM])
     column = 1 + round(_strength(tables) / 0.05)
     return [
@@ -270,12 +270,12 @@ def _penalties(tables: Mapping[str, Mapping[str, Row]]) -> list[Verdict]:
 
 
 def _three_wishes(tables: Mapping[str, Mapping[str, Row]], fifth: Mapping[str, Row]) -> list[Verdict]:
-    granted = [one for rows in tables.values() for one in rows.values() if _has_all(one, rows[_ERM])]
-    by_paper = [one for one in granted if 2 * one["gamma"] > one["bounds"]["paper"]]
+    granted = [row for rows in tables.values() for row in rows.values() if _has_all(row, rows[_ERM])]
+    by_paper = [row for row in granted if 2 * row["gamma"] > row["bounds"]["paper"]]
     ordinary, ours = tables["tab:mnist-extra1"][_ERM], list(fifth.values())
     beside = {
-        "with all three, beside ordinary ERM": sum(_has_all(one, ordinary) for one in ours),
-        "beside ERM under the same constraint": sum(_has_all(one, rival_of(fifth, one)) for one in ours),
+        "with all three, beside ordinary ERM": sum(_has_all(row, ordinary) for row in ours),
+        "beside ERM under the same constraint": sum(_has_all(row, rival_of(fifth, row)) for row in ours),
     }
     return [
         Verdict(
@@ -298,15 +298,15 @@ def _three_wishes(tables: Mapping[str, Mapping[str, Row]], fifth: Mapping[str, R
             rule="in the fifth table, a network that has them beside each of two ERMs; *partly*: beside one",
             outcome=outcome_of_several([count > 0 for count in beside.values()] if ours else []),
             ours={
-                "networks": Quantity(sum(one["method"] == "wrm" for one in ours), places=0),
+                "networks": Quantity(sum(row["method"] == "wrm" for row in ours), places=0),
                 **{name: Quantity(count, places=0) for name, count in beside.items()},
             },
         ),
     ]
 
 
-def _has_all(one: Row, erm: Row) -> bool:
-    return one["method"] == "wrm" and len(wishes_of(one, erm)) == 3
+def _has_all(entry: Row, erm: Row) -> bool:
+    return entry["method"] == "wrm" and len(wishes_of(entry, erm)) == 3
 
 
 def _strength(tables: Mapping[str, Mapping[str, Row]]) -> float:

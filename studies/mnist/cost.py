@@ -88,11 +88,11 @@ def _parts(scale: Scale) -> list[Part]:
 
 
 def _ratio(measured: Measured, name: str) -> float:
-    return fmean(one[name]["seconds"] / one["erm"]["seconds"] for one in measured.values())
+    return fmean(result[name]["seconds"] / result["erm"]["seconds"] for result in measured.values())
 
 
 def _gradients(measured: Measured, name: str) -> float:
-    return fmean(one[name]["gradients"] for one in measured.values())
+    return fmean(result[name]["gradients"] for result in measured.values())
 
 
 def _verdicts(measured: Measured) -> list[Verdict]:
@@ -141,7 +141,7 @@ def _text(measured: Measured) -> str:
         [
             words,
             f"{_gradients(measured, name):.2f}",
-            f"{1000 * fmean(one[name]['seconds'] for one in measured.values()):.0f}",
+            f"{1000 * fmean(result[name]['seconds'] for result in measured.values()):.0f}",
             f"{_ratio(measured, name):.2f}",
         ]
         for name, words in _TIMED.items()

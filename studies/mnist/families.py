@@ -145,7 +145,7 @@ def _strengths_of(scale: Scale, name: str) -> tuple[dict[str, list[float]], int]
 def of_family(measured: Measured, name: str) -> dict[str, Any]:
     """Return the measurements of one family, by part names without its prefix."""
     begin = f"{name}:"
-    return {part.removeprefix(begin): one for part, one in measured.items() if part.startswith(begin)}
+    return {part.removeprefix(begin): entry for part, entry in measured.items() if part.startswith(begin)}
 
 
 def attacks_in(family: Measured) -> list[str]:
@@ -171,14 +171,14 @@ def family_text(measured: Measured, name: str, wrm_norm: str, norm: str) -> str:
     """
     family, rows = of_family(measured, name), []
     for method, words in MNIST_METHODS.items():
-        one = family[f"network-{method}-0"]
+        entry = family[f"network-{method}-0"]
         budget = gamma = "–"
-        if one["epsilon"]:
-            budget = f"ε = {one['epsilon']:.4f} in {NORM_WORDS[norm]}"
-        elif one["rho_hat"]:
-            budget = f"√ρ̂ = {one['rho_hat'] ** 0.5:.4f} in {NORM_WORDS[wrm_norm]}"
-            gamma = f"{one['gamma']:.4g}"
-        rows.append([words, str(one["epochs"]), gamma, budget, f"{one['test_error']:.2%}"])
+        if entry["epsilon"]:
+            budget = f"ε = {entry['epsilon']:.4f} in {NORM_WORDS[norm]}"
+        elif entry["rho_hat"]:
+            budget = f"√ρ̂ = {entry['rho_hat'] ** 0.5:.4f} in {NORM_WORDS[wrm_norm]}"
+            gamma = f"{entry['gamma']:.4g}"
+        rows.append([words, str(entry["epochs"]), gamma, budget, f"{entry['test_error']:.2%}"])
     head = [f"{name} budget", "epochs", "γ", "budget", "test error"]
     texts = [markdown_table(head, rows)]
     if "lengths-wrm-0" in family:
@@ -188,5 +188,7 @@ def family_text(measured: Measured, name: str, wrm_norm: str, norm: str) -> str:
             f"moves half by less than {lengths['percentiles'][50]:.3f} in the sup-norm; "
             f"{moved_beyond(family)}."
         )
-    texts += [error_table(family, attack, one, False) for attack in attacks_in(family) for one in NORMS_SHOWN]
+    texts += [
+        error_table(family, attack, entry, False) for attack in attacks_in(family) for entry in NORMS_SHOWN
+    ]
     return "\n\n".join(texts)

@@ -51,22 +51,22 @@ def _parts(scale: Scale) -> list[Part]:
 
 def _rows(measured: Measured) -> list[Mapping[str, Any]]:
     """Return the measurements by falling γ, from the weakest training to the strongest."""
-    return sorted(measured.values(), key=lambda one: -float(one["gamma"]))
+    return sorted(measured.values(), key=lambda entry: -float(entry["gamma"]))
 
 
 def _draw(measured: Measured) -> Figure:
     rows = _rows(measured)
-    across = [MEAN_LENGTH / one["gamma"] for one in rows]
+    across = [MEAN_LENGTH / row["gamma"] for row in rows]
     figure = new_figure(9.4, 3.9)
     left, right = figure.subplots(1, 2)
-    left.plot(across, [one["rows"][0]["rho_test"] for one in rows], "o-", color=COLOURS[0])
+    left.plot(across, [row["rows"][0]["rho_test"] for row in rows], "o-", color=COLOURS[0])
     left.set(title="(a) ρ̂ on test images, under the adversary", ylabel=subscripted("ρ̂_test"), yscale="log")
-    errors = [one["rows"][0] for one in rows]
-    right.plot(across, [one["error"] for one in errors], "o-", color=COLOURS[0], label="under the adversary")
+    errors = [row["rows"][0] for row in rows]
+    right.plot(across, [row["error"] for row in errors], "o-", color=COLOURS[0], label="under the adversary")
     right.fill_between(
-        across, [one["low"] for one in errors], [one["high"] for one in errors], color=COLOURS[0], alpha=0.15
+        across, [row["low"] for row in errors], [row["high"] for row in errors], color=COLOURS[0], alpha=0.15
     )
-    right.plot(across, [one["clean_error"] for one in rows], "s--", color=COLOURS[1], label="clean")
+    right.plot(across, [row["clean_error"] for row in rows], "s--", color=COLOURS[1], label="clean")
     right.set(title="(b) test error", ylabel="test error")
     right.set_ylim(bottom=0)
     for axes in (left, right):
@@ -79,8 +79,8 @@ def _draw(measured: Measured) -> Figure:
 
 def _verdicts(measured: Measured) -> list[Verdict]:
     rows = _rows(measured)
-    errors = [one["rows"][0]["error"] for one in rows]
-    levels = [one["rows"][0]["rho_test"] for one in rows]
+    errors = [row["rows"][0]["error"] for row in rows]
+    levels = [row["rows"][0]["rho_test"] for row in rows]
     early, late = _gains(rows, errors)
     return [
         Verdict(
@@ -99,7 +99,7 @@ def _verdicts(measured: Measured) -> list[Verdict]:
             },
             evidence=Evidence.ATTAINED,
         ),
-        _about_smoothness([one for one in rows if one["gamma"] >= SMALL_BUDGET]),
+        _about_smoothness([row for row in rows if row["gamma"] >= SMALL_BUDGET]),
         Verdict(
             name="gains",
             label="fig:mnist4",
@@ -115,8 +115,8 @@ def _verdicts(measured: Measured) -> list[Verdict]:
 
 def _about_smoothness(rows: list[Mapping[str, Any]]) -> Verdict:
     """Judge whether the error jumps between networks trained with at most the adversary's budget."""
-    across = [MEAN_LENGTH / float(one["gamma"]) for one in rows]
-    times = steepness_of_steps(across, [one["rows"][0]["error"] for one in rows])
+    across = [MEAN_LENGTH / float(row["gamma"]) for row in rows]
+    times = steepness_of_steps(across, [row["rows"][0]["error"] for row in rows])
     return Verdict(
         name="smooth",
         label="fig:mnist4",
@@ -145,7 +145,7 @@ def steepness_of_steps(across: list[float], heights: list[float]) -> float | Non
 
 def _gains(rows: list[Mapping[str, Any]], errors: list[float]) -> tuple[float, float]:
     """Return the fall of the error in points per unit of C₂/γ, in the first half of the steps and after."""
-    middle, across = len(rows) // 2, [MEAN_LENGTH / float(one["gamma"]) for one in rows]
+    middle, across = len(rows) // 2, [MEAN_LENGTH / float(row["gamma"]) for row in rows]
 
     def gain(first: int, last: int) -> float:
         return 100 * (errors[first] - errors[last]) / (across[last] - across[first])
@@ -156,13 +156,13 @@ def _gains(rows: list[Mapping[str, Any]], errors: list[float]) -> tuple[float, f
 def _text(measured: Measured) -> str:
     rows = [
         [
-            f"{one['gamma'] / MEAN_LENGTH:g} C₂ = {one['gamma']:.4g}",
-            f"{one['rho_hat']:.3g}",
-            f"{one['clean_error']:.2%}",
-            f"{one['rows'][0]['rho_test']:.3g}",
-            f"{one['rows'][0]['error']:.1%}",
+            f"{row['gamma'] / MEAN_LENGTH:g} C₂ = {row['gamma']:.4g}",
+            f"{row['rho_hat']:.3g}",
+            f"{row['clean_error']:.2%}",
+            f"{row['rows'][0]['rho_test']:.3g}",
+            f"{row['rows'][0]['error']:.1%}",
         ]
-        for one in _rows(measured)
+        for row in _rows(measured)
     ]
     return markdown_table(
         ["γ of training", "ρ̂_n at it", "clean error", "ρ̂_test at γ_adv", "error at γ_adv"], rows

@@ -136,7 +136,7 @@ def _largest_spread(family: Measured, attack: str, norm: str) -> tuple[float, st
         }
         best, worst = (choose(errors, key=lambda method: errors[method].value) for choose in (min, max))
         spreads.append((share, best, difference_of_proportions(errors[worst], errors[best])))
-    return max(spreads, key=lambda one: one[2].value)
+    return max(spreads, key=lambda entry: entry[2].value)
 
 
 def _text(measured: Measured) -> str:

@@ -54,14 +54,14 @@ _PAPER_EIGHT = {"erm": 3, "fgm": 3, "ifgm": 2, "pgm": 0, "wrm": 3}
 
 def trained_as(measured: Measured, method: str) -> list[Mapping[str, Any]]:
     """Return the networks of a method, seed by seed."""
-    return [one for part, one in measured.items() if part.startswith(f"network-{method}-")]
+    return [entry for part, entry in measured.items() if part.startswith(f"network-{method}-")]
 
 
 def method_verdicts(measured: Measured) -> list[Verdict]:
     """Judge the networks, attacks on them, and the loss around the images."""
     return [
         _about_accuracy(measured),
-        _about_concavity([one for part, one in measured.items() if part.startswith("concavity-")]),
+        _about_concavity([entry for part, entry in measured.items() if part.startswith("concavity-")]),
         *attack_verdicts(measured, _LABELS, above=0.05),
         _about_stability(measured),
         *_about_digits(measured["digits"]["methods"]),
@@ -70,7 +70,10 @@ def method_verdicts(measured: Measured) -> list[Verdict]:
 
 
 def _about_accuracy(measured: Measured) -> Verdict:
-    errors = {name: fmean(one["test_error"] for one in trained_as(measured, name)) for name in MNIST_METHODS}
+    errors = {
+        name: fmean(training["test_error"] for training in trained_as(measured, name))
+        for name in MNIST_METHODS
+    }
     return Verdict(
         name="accuracy",
         label="sec:mnist-real",
@@ -85,9 +88,9 @@ def _about_accuracy(measured: Measured) -> Verdict:
 
 def _about_concavity(shares: list[Mapping[str, Any]]) -> Verdict:
     concave = {
-        (where, seed): one[where]["concave"] / one["count"]
+        (where, seed): entry[where]["concave"] / entry["count"]
         for where in ("image", "halfway")
-        for seed, one in enumerate(shares)
+        for seed, entry in enumerate(shares)
     }
     least = min(share for (where, _), share in concave.items() if where == "image")
     return Verdict(
@@ -132,11 +135,11 @@ def _about_stability(measured: Measured) -> Verdict:
 def _about_digits(digits: Mapping[str, Mapping[str, Any]]) -> list[Verdict]:
     """Judge the smallest perturbations; mean lengths are over digits with an error."""
     lengths = {
-        name: [far for far, gamma in zip(one["distance"], one["gamma"], strict=True) if gamma != 0]
-        for name, one in digits.items()
+        name: [far for far, gamma in zip(entry["distance"], entry["gamma"], strict=True) if gamma != 0]
+        for name, entry in digits.items()
     }
-    missed = sum(len(one["distance"]) for one in digits.values()) - sum(map(len, lengths.values()))
-    eights = {name: one["read_as"][8] for name, one in digits.items()}
+    missed = sum(len(entry["distance"]) for entry in digits.values()) - sum(map(len, lengths.values()))
+    eights = {name: entry["read_as"][8] for name, entry in digits.items()}
     return [
         Verdict(
             name="digits",
@@ -250,7 +253,7 @@ def _text(measured: Measured) -> str:
         ones = trained_as(measured, name)
         budget = ones[0]["epsilon"] or (ones[0]["rho_hat"] or 0.0) ** 0.5
         reach = f"{budget:.3f} = {budget / MEAN_LENGTH:.3f} C₂" if budget else "–"
-        errors = ", ".join(f"{one['test_error']:.2%}" for one in ones)
+        errors = ", ".join(f"{entry['test_error']:.2%}" for entry in ones)
         rows.append([words, str(ones[0]["epochs"]), reach, errors])
     networks = markdown_table(["method", "epochs", "ε, and √ρ̂ of WRM", "test error by seed"], rows)
 

@@ -165,8 +165,8 @@ def _quantities(by_attack: Mapping[str, Gaps]) -> dict[str, Quantity]:
 def _natural_images(family: Measured, label: str, prefix: str) -> Verdict:
     networks = {method: family[f"network-{method}-0"] for method in ("wrm", *_OTHERS)}
     shares = {
-        method: wilson(round(one["test_error"] * one["test_images"]), one["test_images"])
-        for method, one in networks.items()
+        method: wilson(round(entry["test_error"] * entry["test_images"]), entry["test_images"])
+        for method, entry in networks.items()
     }
     own = shares.pop("wrm")
     best = min(shares, key=lambda method: shares[method].value)
@@ -285,15 +285,15 @@ def by_paper_text(measured: Measured) -> str:
     clean, reached = (
         " / ".join(words)
         for words in (
-            [f"{one['test_error']:.2%}" for one in networks],
-            [f"{one['rho_hat'] ** 0.5:.4f}" for one in networks],
+            [f"{network['test_error']:.2%}" for network in networks],
+            [f"{network['rho_hat'] ** 0.5:.4f}" for network in networks],
         )
     )
     for attack in SWEPT_ATTACKS:
         for norm in NORMS_SHOWN:
             curves = [curve_of([family[f"{attack}-{kind}-0"]], norm, False) for kind in ("wrm", BY_PAPER)]
             ours, theirs = (curve.values for curve in curves if curve is not None)
-            cells = [f"{100 * one:.1f} / {100 * other:.1f}" for one, other in zip(ours, theirs, strict=True)]
+            cells = [f"{100 * own:.1f} / {100 * other:.1f}" for own, other in zip(ours, theirs, strict=True)]
             rows.append([f"{attack.upper()}, {NORM_WORDS[norm]}", *cells])
     shares = [row["share"] for row in family["pgm-wrm-0"]["rows"] if row["norm"] == "2"]
     return (

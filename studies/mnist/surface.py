@@ -109,7 +109,7 @@ def share_not_concave(counts: Mapping[str, Any], where: str) -> float:
 
 def unresolved(shares: Sequence[Mapping[str, Any]]) -> int:
     """Count the points that a bounded number of Hessian products left undecided."""
-    return sum(one[where]["unresolved"] for one in shares for where in ("image", "halfway"))
+    return sum(share[where]["unresolved"] for share in shares for where in ("image", "halfway"))
 
 
 def digits_part(name: str, networks: Mapping[str, NetworkRecipe]) -> Part:
@@ -123,17 +123,17 @@ def _measure_digits(workspace: Workspace, settings: Mapping[str, Any]) -> dict[s
     test = random_images(first, "test", None)
     right = torch.ones(len(test), dtype=torch.bool)
     with torch.no_grad():
-        for one in networks.values():
-            answers = torch.cat([predicted(one.model(part)) for part in test.inputs.split(500)])
+        for network in networks.values():
+            answers = torch.cat([predicted(network.model(part)) for part in test.inputs.split(500)])
             right &= answers == test.targets
     # The first image of each digit that all networks read rightly, if there is one.
     order = torch.argsort(~right, stable=True)
     rows = torch.stack([order[test.targets[order] == digit][0] for digit in range(10)])
     chosen, methods = test[rows], {}
-    for name, one in networks.items():
-        moved, gamma = first_errors(ModelLoss(one.model, Margin()), chosen)
+    for name, network in networks.items():
+        moved, gamma = first_errors(ModelLoss(network.model, Margin()), chosen)
         with torch.no_grad():
-            answers = predicted(one.model(moved))
+            answers = predicted(network.model(moved))
         methods[name] = {
             "gamma": [
                 value if value < math.inf else None for value in gamma.tolist()
@@ -167,7 +167,7 @@ def first_errors(loss: ModelLoss, data: Samples) -> tuple[Tensor, Tensor]:
 def _packed(images: Tensor) -> list[str]:
     """Encode images in 256 levels from −0.5 to 1.5, as text."""
     levels = ((images[:, 0] - _LOWEST) / (_HIGHEST - _LOWEST) * 255).round().clamp(0, 255).to(torch.uint8)
-    return [base64.b64encode(one.numpy().tobytes()).decode() for one in levels]
+    return [base64.b64encode(level.numpy().tobytes()).decode() for level in levels]
 
 
 def _unpacked(text: str) -> Tensor:

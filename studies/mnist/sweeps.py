@@ -23,15 +23,15 @@ from studies.study import Measured, Part, Quantity, Verdict, outcome_of, subscri
 from studies.workspace import Workspace
 
 
-def difference_of_proportions(one: Interval, other: Interval) -> Interval:
+def difference_of_proportions(entry: Interval, other: Interval) -> Interval:
     """Return ``one`` less ``other`` with Newcombe's interval, as if each had independent images.
 
     Both saw the same images, so that what is hard for both would cancel: the interval errs on the wide side.
     It knows nothing of other seeds, nor of a choice of the best among several.
     """
-    value = one.value - other.value
-    down = math.hypot(one.value - one.low, other.high - other.value)
-    up = math.hypot(one.high - one.value, other.value - other.low)
+    value = entry.value - other.value
+    down = math.hypot(entry.value - entry.low, other.high - other.value)
+    up = math.hypot(entry.high - entry.value, other.value - other.low)
     return Interval(value, value - down, value + up)
 
 
@@ -116,7 +116,7 @@ def sweeps_of(measured: Measured, names: Iterable[str], attack: str) -> dict[str
     by_method: dict[str, list[Mapping[str, Any]]] = {}
     for method in names:
         begin = f"{attack}-{method}-"
-        sweeps = [one for part, one in measured.items() if part.startswith(begin)]
+        sweeps = [entry for part, entry in measured.items() if part.startswith(begin)]
         if sweeps:
             by_method[method] = sweeps
     return by_method
@@ -125,18 +125,22 @@ def sweeps_of(measured: Measured, names: Iterable[str], attack: str) -> dict[str
 def curve_of(sweeps: Sequence[Mapping[str, Any]], norm: str, clipped: bool) -> Curve | None:
     """Return error against strength: with the 95% interval of one network, or mean and range of several."""
     rows = [
-        [row for row in one["rows"] if row["norm"] == norm and row["clipped"] == clipped] for one in sweeps
+        [row for row in sweep["rows"] if row["norm"] == norm and row["clipped"] == clipped]
+        for sweep in sweeps
     ]
-    rows = [one for one in rows if one]
+    rows = [selected for selected in rows if selected]
     if not rows:
         return None
     shares = [row["share"] for row in rows[0]]
     if len(rows) == 1:
         columns = [[row[what] for row in rows[0]] for what in ("error", "low", "high")]
         return Curve(shares, *columns)
-    errors = [[one[place]["error"] for one in rows] for place in range(len(shares))]
+    errors = [[selected[place]["error"] for selected in rows] for place in range(len(shares))]
     return Curve(
-        shares, [fmean(one) for one in errors], [min(one) for one in errors], [max(one) for one in errors]
+        shares,
+        [fmean(error) for error in errors],
+        [min(error) for error in errors],
+        [max(error) for error in errors],
     )
 
 

@@ -265,7 +265,7 @@ BAD = {
     ),
     "pair": (
         lambda: paired_differences(outcome([1.0], None), outcome([1.0, 2.0], None)),
-        "`other` must be of the same samples; got 2 samples, not 1",
+        "`second` must be of the same samples; got 2 samples, not 1",
     ),
     "confidence": (lambda: wilson(1, 2, 1.0), "`confidence` must lie between 0 and 1; got 1.0"),
     "negative confidence": (lambda: wilson(1, 2, -0.5), "`confidence` must lie between 0 and 1; got -0.5"),

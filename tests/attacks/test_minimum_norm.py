@@ -178,7 +178,7 @@ def test_refused(options: dict[str, float], message: str) -> None:
 
 
 @pytest.mark.parametrize("search", [minimum_norm_attack, largest_penalty])
-def test_what_both_refuse(search: object) -> None:
+def test_invalid_arguments_of_both_searches(search: object) -> None:
     assert callable(search)
     with pytest.raises(ArgumentError, match="`loss` must be a ModelLoss, whose model is attacked"):
         search(lambda x, y: x.sum(1), POINTS, LABELS)

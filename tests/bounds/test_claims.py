@@ -17,12 +17,20 @@ from certus.bounds import RULES, Analysis, rule
 from certus.bounds.claims import check_activation, check_bounds
 from certus.bounds.layer_rules import Branches, find_rule
 from certus.errors import CertusError, ClaimError
-from certus.kernel.curvature import Joint
 from certus.kernel.max_pool import MaxPool
 from certus.kernel.operators import Affine, Claim, Dense, Diagonal, Weights
-from certus.kernel.passes import ForwardBound, GradientBound, Range, Totals
-from certus.kernel.pointwise import Pointwise, Scalar, scalar
-from certus.kernel.primitive import Memory, Place, Primitive, Rounded, Shape
+from certus.kernel.passes import (
+    ForwardBound,
+    GradientBound,
+    Memory,
+    Place,
+    Primitive,
+    Range,
+    Rounded,
+    Shape,
+    Totals,
+)
+from certus.kernel.pointwise import Joint, Pointwise, Scalar, scalar
 from certus.models import Residual
 
 ELU, SILU, SMOOTH_ABS, SOFTPLUS, TANH = map(scalar, ("elu", "silu", "smooth_abs", "softplus", "tanh"))
@@ -116,7 +124,7 @@ def test_our_rule_replaced_or_borrowed_is_the_users() -> None:
         certus.input_smoothness(model())
 
 
-def test_a_bound_that_somebody_else_made_is_assumed() -> None:
+def test_a_bound_constructed_elsewhere_is_assumed() -> None:
     made = certus.bounds.SmoothnessBound({"mine": 1.0}, 1.0, 1.0, None, None, [], None, certus.SquaredL2())
     assert made.evidence == made.as_json()["evidence"] == "assumed"
     assert made.assumptions == ("the bounds themselves, which certus did not derive",)

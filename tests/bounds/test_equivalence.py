@@ -130,6 +130,6 @@ class Drifts(Changed):
         return off_by(1e-6 * self.calls, 1.0)(points, self.model(points))
 
 
-def test_what_drifts_is_noticed_before_it_is_compared() -> None:
+def test_changing_outputs_are_refused() -> None:
     with pytest.raises(UnsupportedError, match=AGAIN):
         check_equivalence(Drifts(plain(), off_by(0.0, 1.0)), graph(plain()), (2,))

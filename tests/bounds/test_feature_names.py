@@ -78,6 +78,7 @@ def errors_by(name: str, model: Any, frame: Any, way: str) -> float:
     return bound
 
 
+@pytest.mark.quick_share(3)
 @pytest.mark.parametrize("which", FRAMES)
 @pytest.mark.parametrize(
     ("name", "way"),
@@ -103,6 +104,7 @@ def test_a_frame_is_taken_as_the_model_takes_it(name: str, way: str, which: str,
         assert bound == pytest.approx(wrong)
 
 
+@pytest.mark.quick_share(2)
 @pytest.mark.parametrize("way", ["exact", "smoothing"])
 def test_frames_of_polars(way: str, tmp_path: Path) -> None:
     frame, reordered = polars.from_pandas(FRAME), polars.from_pandas(REORDERED)

@@ -281,7 +281,7 @@ REFUSED: dict[str, tuple[Callable[[], nn.Module], str]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_is_refused_by_name(name: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_unsupported_operations_are_named(name: str, capfd: pytest.CaptureFixture[str]) -> None:
     make, message = REFUSED[name]
     model = make()
     before = {key: value.clone() for key, value in model.state_dict().items()}

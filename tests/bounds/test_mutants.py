@@ -13,12 +13,11 @@ from torch import Tensor, nn
 import certus
 from certus import CrossEntropy
 from certus.bounds import norm_proposals
-from certus.kernel import curvature, norms, operators
-from certus.kernel.curvature import Site
+from certus.kernel import norms, operators, pointwise
 from certus.kernel.losses import Softmax
 from certus.kernel.operators import Affine
 from certus.kernel.passes import ForwardBound
-from certus.kernel.pointwise import Pointwise
+from certus.kernel.pointwise import Pointwise, Site
 from tests.bounds.networks import Plan
 from tests.bounds.test_closed_forms import check_linear_softmax
 from tests.bounds.test_closed_forms import (
@@ -47,7 +46,7 @@ def caught(check: Callable[[], object]) -> bool:
     return False
 
 
-def test_norms_that_nobody_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unchecked_norms(monkeypatch: pytest.MonkeyPatch) -> None:
     """Power iteration gives lower bounds: as claims they are refused, unchecked they would be wrong."""
 
     def power_iteration(matrices: Tensor) -> float:
@@ -83,7 +82,7 @@ DEEP = Plan("mlp", 1, (1, 1), 2, 12, 3.0, 5)
 
 def test_curvature_without_one_layer(monkeypatch: pytest.MonkeyPatch) -> None:
     """The sum rule, the max rule and β, each without the term of the first activation."""
-    right = curvature.sum_rule
+    right = pointwise.sum_rule
 
     def forgetful(site: Site, bent: Tensor) -> Tensor:
         return right(site, bent) * (0.0 if site.matrix is not None else 1.0)

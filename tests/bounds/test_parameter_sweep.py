@@ -159,12 +159,13 @@ def test_every_parameter_is_read_rightly_or_refused(kind: type, record_property:
     assert read > 10 * wide
 
 
+@pytest.mark.quick_share(3)
 @pytest.mark.parametrize("kind", CLASSES, ids=lambda kind: kind.__name__)
 def test_a_share_of_the_parameters(kind: type) -> None:
     settings = list(alone(kind))
-    some = np.random.default_rng(SEED).choice(len(settings), 2, replace=False)
+    some = np.random.default_rng(SEED).choice(len(settings), 1)
     counts = counted([settings[place] for place in some] + list(combined(kind, 1, SEED)))
-    assert sum(counts.values()) == 3
+    assert sum(counts.values()) == 2
 
 
 @pytest.mark.soak

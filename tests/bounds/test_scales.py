@@ -33,7 +33,7 @@ def scaled(exponents: list[int], kind: type[nn.Module]) -> nn.Sequential:
     [[-160, 160], [-170, 170], [170, -170], [-100, -100, 100, 100], [-300, 155, 145], [80, -170, 90]],
     ids=str,
 )
-def test_what_vanishes_is_not_brought_back(exponents: list[int], kind: type[nn.Module]) -> None:
+def test_vanishing_numbers_are_not_amplified(exponents: list[int], kind: type[nn.Module]) -> None:
     """Slopes and curvatures of 0 were proven for most of these; a loss has slope 1 at 0 for the first."""
     with pytest.raises(UnreadableModelError, match=r"amplify numbers by a factor of \d.*above 1e\+60"):
         certus.input_smoothness(scaled(exponents, kind))

@@ -73,6 +73,7 @@ def derivatives(model: nn.Module, points: Tensor, labels: Tensor) -> tuple[Tenso
 SEEDS = [*range(12), *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(12, 200))]
 
 
+@pytest.mark.quick_share(3)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_random_webs(seed: int) -> None:
     model = Woven(seed)
@@ -175,7 +176,7 @@ class Cancels(nn.Module):
         return F.linear(both, weight)
 
 
-def test_what_cancels_in_a_web_is_rounded_as_largely() -> None:
+def test_cancellation_in_a_graph_is_counted_as_rounding() -> None:
     """In exact arithmetic the outputs are ±1/3 at any point; float64 is off by 10⁻⁸, less than is said."""
     points = torch.linspace(-2, 2, 200, dtype=torch.float64)[:, None]
     analysis = Analysis(Cancels(), input_shape=(1,))

@@ -78,7 +78,7 @@ REGRESSIONS = {
 
 @pytest.mark.parametrize("several", [False, True], ids=["two", "three"])
 @pytest.mark.parametrize("name", MODELS)
-def test_what_is_read_predicts_alike(name: str, several: bool) -> None:
+def test_read_classifiers_predict_the_same(name: str, several: bool) -> None:
     kept = np.ones(150, bool) if several else TWO
     model = fitted(MODELS[name], X[kept], WORDS[kept])
     reading = read_estimator(model)
@@ -92,7 +92,7 @@ def test_what_is_read_predicts_alike(name: str, several: bool) -> None:
 
 
 @pytest.mark.parametrize("name", REGRESSIONS)
-def test_what_is_read_regresses_alike(name: str) -> None:
+def test_read_regressors_predict_the_same(name: str) -> None:
     model = fitted(REGRESSIONS[name], X, NUMBERS)
     outputs = read_estimator(model).network(torch.from_numpy(ROWS)).detach().numpy()
     assert np.allclose(outputs[:, 0], model.predict(ROWS), rtol=1e-9, atol=1e-9)
@@ -178,7 +178,7 @@ class Changed(LogisticRegression):  # type: ignore[misc]
         ),
     ],
 )
-def test_what_is_not_read(model: Any, words: str) -> None:
+def test_unsupported_estimators(model: Any, words: str) -> None:
     with pytest.raises(UnreadableModelError, match=words):
         read_estimator(fitted(model, X, LABELS))
     with pytest.raises(UnreadableModelError, match="LogisticRegression is not fitted"):

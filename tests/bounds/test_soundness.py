@@ -14,6 +14,7 @@ from certus.costs import Cost, Mahalanobis, Masked, SquaredSup, WeightedL2
 from certus.losses import Criterion, Logistic, SmoothMargin
 from tests.bounds.margins import by_margins
 from tests.bounds.networks import Plan, derivatives, plans, points_and_targets, sample
+from tests.shares import examples
 
 CRITERIA: list[Criterion] = [
     *(CrossEntropy(), CrossEntropy(label_smoothing=0.3), CrossEntropy(temperature=0.5)),
@@ -46,9 +47,9 @@ def violations(plan: Plan, criterion: Criterion, *, margins: bool = False) -> li
     return wrong
 
 
-@settings(max_examples=100)
+@examples(30)
 @given(plan=plans(), criterion=st.sampled_from(CRITERIA))
-def test_a_hundred_networks(plan: Plan, criterion: Criterion) -> None:
+def test_thirty_networks(plan: Plan, criterion: Criterion) -> None:
     assert violations(plan, criterion) == []
 
 
@@ -59,7 +60,7 @@ def test_two_thousand_networks(plan: Plan, criterion: Criterion) -> None:
     assert violations(plan, criterion) == []
 
 
-@settings(max_examples=60)
+@examples(15)
 @given(plan=plans())
 def test_curvature_of_every_margin(plan: Plan) -> None:
     assert violations(plan, CrossEntropy(), margins=True) == []
@@ -75,6 +76,7 @@ def inside(points: Tensor, radius: float, seed: int) -> Tensor:
     return moved
 
 
+@examples(15)
 @given(plan=plans(), criterion=st.sampled_from(CRITERIA), radius=st.sampled_from([0.0, 0.05, 0.5, 3.0]))
 def test_balls_around_samples(plan: Plan, criterion: Criterion, radius: float) -> None:
     model, shape = plan.build()
@@ -97,7 +99,7 @@ def test_balls_around_samples(plan: Plan, criterion: Criterion, radius: float) -
     assert (bound.curvature <= everywhere.curvature * (1 + 1e-8)).all()
 
 
-@settings(max_examples=15)
+@examples(4)
 @given(plan=plans(("mlp", "residual")), seed=st.integers(0, 1000))
 # Probabilities of 10⁻²⁴: curvature at most 9.6e-25, and 6.8e-25 is there.
 @example(plan=Plan("mlp", 2, (4, 4, 1), 2, activation=0, scale=3.0, seed=4393), seed=0)
@@ -137,7 +139,7 @@ def test_in_the_norm_of_a_cost(plan: Plan, seed: int) -> None:
         assert ((near @ unit.T).abs().amax(1) <= local.lipschitz).all()
 
 
-@settings(max_examples=40)
+@examples(12)
 @given(plan=plans(("mlp", "residual"), classes=1))
 def test_regression_and_two_labels(plan: Plan) -> None:
     model, shape = plan.build()

@@ -122,6 +122,7 @@ def margins(model: TreeModel, scores: Tensor) -> Any:
     return (scores[:, 0].abs() if model.output == "logistic" else ordered[:, -1] - ordered[:, -2]).numpy()
 
 
+@pytest.mark.quick_share(3)
 @pytest.mark.parametrize("name", MODELS)
 def test_scores_and_predictions_are_the_librarys(name: str) -> None:
     model = reading(name)
@@ -328,12 +329,12 @@ def test_damaged_files_are_refused(name: str, tmp_path: Path) -> None:
     assert refusals > 20
 
 
-def test_what_is_no_model(tmp_path: Path) -> None:
+def test_files_that_are_not_models(tmp_path: Path) -> None:
     path = tmp_path / "model"
     for content in (b"", b"{}", b"[1, 2]", b"tree\n", b"{L", b'{"learner": 3}', b"{" * 9999):
         path.write_bytes(content)
         with pytest.raises(
-            UnreadableModelError, match=r"no model of|damaged|ends early|unknown marker|no whole"
+            UnreadableModelError, match=r"not a model|damaged|ends early|unknown marker|no whole"
         ):
             load_ensemble(path)
     with pytest.raises(ArgumentError, match="`path` must be a file that can be read"):
@@ -592,7 +593,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: ensemble.GradientBoostingClassifier(n_estimators=2, init=LogisticRegression()).fit(
             NUMBERS, TWO
         ),
-        r"GradientBoostingClassifier\(init=LogisticRegression\), a start that is no constant",
+        r"GradientBoostingClassifier\(init=LogisticRegression\), an initial model that is not constant",
     ),
     "log link": (
         lambda: ensemble.HistGradientBoostingRegressor(loss="poisson", max_iter=2).fit(
@@ -699,7 +700,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_is_not_read_is_named(name: str) -> None:
+def test_unsupported_models_are_named(name: str) -> None:
     make, message = REFUSED[name]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

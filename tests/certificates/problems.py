@@ -110,7 +110,13 @@ def dual_values(
 ) -> DualValues:
     """Dual values by hand, as if the kernel had proven them; no error was found."""
     rule = torch.zeros(len(bound), dtype=torch.int64) if rule is None else rule
-    return DualValues(mark(DualBounds(gamma, bound, rule)), cost, loss, torch.full_like(bound, np.inf))
+    return DualValues(
+        mark(DualBounds(gamma, bound, rule)),
+        cost,
+        loss,
+        torch.full_like(bound, np.inf),
+        torch.full_like(rule, -1),
+    )
 
 
 def sample_values(start: Tensor, error_cost: Tensor | None = None) -> SampleValues:

@@ -22,8 +22,8 @@ from certus.costs import Bregman, Cost, Masked
 from certus.display.figures import smoothness_figure
 from certus.domains import Domain
 from certus.errors import ClaimError, ContradictionError
+from certus.kernel.passes import Shape
 from certus.kernel.pointwise import Pointwise, scalar
-from certus.kernel.primitive import Shape
 from tests.certificates.problems import EVERYWHERE, L2, network, samples
 
 DATA = samples(0, 8)
@@ -182,7 +182,7 @@ class Grown(SquaredL2):
     growth = 2000.0
 
 
-def test_what_used_to_give_a_bracket_upside_down_is_refused() -> None:
+def test_refuted_claims_are_refused_by_certify() -> None:
     with pytest.raises(ClaimError, match="Grown is refuted: it claims growth 2000"):
         certify(network("elu", 0), DATA, rho=0.1, cost=Grown(), **QUICK)
     rule(Mine)(slight)
@@ -190,7 +190,7 @@ def test_what_used_to_give_a_bracket_upside_down_is_refused() -> None:
         certify(mine(), DATA, rho=0.1, **QUICK)
 
 
-def test_and_meets_the_alarm_where_no_trial_sees_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_claims_that_trials_miss_raise_a_contradiction(monkeypatch: pytest.MonkeyPatch) -> None:
     """Both lines of defence hold by themselves."""
     monkeypatch.setattr("certus._validation.check_claims", lambda *arguments: None)
     monkeypatch.setattr("certus.bounds.analysis.check_claims_everywhere", lambda *arguments: None)

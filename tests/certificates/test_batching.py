@@ -49,6 +49,7 @@ class Rows(Dataset[Any]):
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Portions of a few samples, of which nothing is kept."""
     monkeypatch.setattr(batching, "BATCH", PORTION)
+    monkeypatch.setattr(batching, "_FACTOR", 1)
     monkeypatch.setattr(engine, "HELD", 0)
 
 
@@ -81,6 +82,7 @@ CASES: dict[str, tuple[Any, Any, dict[str, Any]]] = {
 }
 
 
+@pytest.mark.quick_share(3)
 @pytest.mark.parametrize(("held", "streamed", "options"), CASES.values(), ids=CASES.keys())
 def test_portions_change_no_number(
     held: Any, streamed: Any, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
@@ -254,7 +256,7 @@ def test_weights_of_batches_are_never_lost() -> None:
     assert whole.bound(0.1) != certify(model, (INPUTS, LABELS), **ASK).bound(0.1)
     assert told(certify(model, _weighted(), **ASK)) == told(whole)
     batches: Any = list(_weighted())
-    with pytest.raises(ArgumentError, match="`data` must be one `Samples` where samples have weights"):
+    with pytest.raises(ArgumentError, match="`data` must be one `Samples` object if samples have weights"):
         certify(model, batches, **ASK)
     with pytest.raises(ArgumentError, match="got 1 of 2 batches"):
         certify(model, iter([next(_weighted()), (INPUTS, LABELS)]), **ASK)

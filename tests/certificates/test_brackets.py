@@ -45,6 +45,7 @@ def ways_to_err(model: nn.Module, label: int) -> Callable[[Array], Array]:
 CLOSE = {"elu": (0.001, 0.001), "relu": (0.03, 0.3), "logcosh": (0.05, 0.03)}
 
 
+@pytest.mark.quick_share(2)
 @pytest.mark.parametrize("kind", ["elu", "relu", "logcosh"])
 @pytest.mark.parametrize("clip", [None, 0.8])
 def test_the_bracket_holds_the_truth(kind: str, clip: float | None) -> None:
@@ -195,6 +196,7 @@ def test_labels_that_move_at_a_price() -> None:
         assert wrong - 1e-6 <= bracket.error_low <= bracket.error_high <= wrong + 1e-6
 
 
+@pytest.mark.quick_share(2)
 @pytest.mark.parametrize("price", [1.0, 0.1])
 def test_gamma_goes_as_far_as_labels_need(price: float) -> None:
     """Inputs stand still, so that the worst case is a knapsack of labels: the dearest gains are bought first.

@@ -71,6 +71,7 @@ WEIGHTED = WeightedL2(torch.tensor([1.0, 4.0, 0.2, 3.0, 1.0]))
 EVERY_COST = pytest.mark.parametrize("cost", [SquaredL2(), WEIGHTED], ids=["l2", "weighted"])
 
 
+@pytest.mark.quick_share(3)
 @EVERY_KIND
 @EVERY_COST
 @pytest.mark.parametrize("front", [False, True])
@@ -179,7 +180,7 @@ def test_moves_that_a_box_or_a_mask_forbids_do_not_count(kind: type[nn.Module], 
     assert bool((at_one[0] < 0.9 * at_one[1]).any())
 
 
-@pytest.mark.parametrize("scale", [1e-8, 1e8])
+@pytest.mark.parametrize("scale", [2.0**-27, 2.0**27])  # the grid of moves has powers of two
 def test_the_unit_of_the_inputs_does_not_matter(scale: float) -> None:
     model, larger = network(LogCosh, 2).double(), network(LogCosh, 2).double()
     with torch.no_grad():

@@ -27,7 +27,7 @@ def test_every_byte_and_name_of_a_source_counts(tmp_path: Path, monkeypatch: pyt
     assert len(digests) == 3
 
 
-def test_what_counts_as_code() -> None:
+def test_files_in_the_code_digest() -> None:
     text = '''"""Words."""
 
 VALUE = 1  # a remark

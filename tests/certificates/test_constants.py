@@ -115,16 +115,16 @@ def test_radii_are_the_roots_of_what_margins_can_rise_to(with_parabolas: bool) -
     found = certified_radii(problem, values, [near, space], EDGES)
     limits = set()
     for i in range(count):
-        best = 0.0
-        for ball in (near, space):
-            roots = []
-            for k in range(classes):
-                if k == labels[i]:
-                    continue
+        rivals = []
+        for k in range(classes):
+            if k == labels[i]:
+                continue
+            radii = []
+            for ball in (near, space):
                 start, g, most = float(margins[i, k]), float(steep[i, k]), float(ball.margin_lipschitz[i, k])
                 kappa = max(0.0, float(ball.margin_curvature[i, k]))
                 if start >= 0:
-                    roots.append(0.0)
+                    radii.append(0.0)
                     continue
 
                 def e(
@@ -132,18 +132,19 @@ def test_radii_are_the_roots_of_what_margins_can_rise_to(with_parabolas: bool) -
                 ) -> float:
                     return m + min(most * r, g * r + c * r**2 / 2)
 
-                own_roots = [root(e)]
+                roots = [root(e)]
                 if ball.parabolas:
                     for pair in range(2):
                         left = start + float(rise[i, k, pair])
                         if left < 0:
-                            own_roots.append(math.sqrt(-2 * left / float(bend[i, k, pair])))
-                roots.append(max(own_roots))
-            radius = min(roots)
-            if ball.edge is not None:
-                limits.add(radius > float(EDGES[2]))
-                radius = min(radius, float(EDGES[2]))
-            best = max(best, radius)
+                            roots.append(math.sqrt(-2 * left / float(bend[i, k, pair])))
+                radius = max(roots)
+                if ball.edge is not None:
+                    limits.add(radius > float(EDGES[2]))
+                    radius = min(radius, float(EDGES[2]))
+                radii.append(radius)
+            rivals.append(max(radii))  # each rival by the set that is best for it
+        best = min(rivals)
         assert float(found[i]) == pytest.approx(best, rel=1e-7, abs=1e-12)
         assert float(found[i]) <= best
     assert limits == {False, True}

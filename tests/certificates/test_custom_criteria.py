@@ -115,7 +115,7 @@ def found() -> Certificate:
     return certus.certify(compared(), data, rho=rhos, criterion=own_cross_entropy, attack_steps=20)
 
 
-def test_the_reason_is_told_and_no_bound_on_the_loss_is_claimed(found: Certificate) -> None:
+def test_no_bound_on_the_loss_and_the_reason(found: Certificate) -> None:
     assert found.no_proof is not None
     assert "own_cross_entropy" in found.no_proof
     assert found.evidence is Evidence.ATTAINED

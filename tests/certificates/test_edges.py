@@ -41,6 +41,7 @@ def phi_on_the_line(model: nn.Module, data: tuple[Tensor, Tensor], gamma: float)
     return torch.tensor(found, dtype=torch.float64)
 
 
+@pytest.mark.quick_share(3)
 @pytest.mark.parametrize("kind", [nn.ELU, nn.Tanh, nn.Softplus, nn.ReLU])
 @pytest.mark.parametrize("scale", [1.0, 1e4])
 def test_large_weights_in_float32_single_samples_and_duplicates(kind: type[nn.Module], scale: float) -> None:
@@ -148,7 +149,7 @@ def test_smoothness_of_the_callers_own_is_assumed() -> None:
             certify(model, data, rho=0.1, smoothness=weighted, cost=cost)
 
 
-def test_what_is_refused() -> None:
+def test_refusals() -> None:
     model, data = network("elu", 0), samples(0, 4)
     with pytest.raises(ArgumentError, match="`gammas` must hold at least one number; got none"):
         certify(model, data, rho=0.1, gammas=[])

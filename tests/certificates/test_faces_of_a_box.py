@@ -15,6 +15,7 @@ from certus.domains import Box
 from certus.losses import SquaredError
 
 
+@pytest.mark.quick_share(5)
 @pytest.mark.parametrize("cost", [certus.SquaredL2(), certus.costs.SquaredSup(), certus.costs.SquaredLp(1.0)])
 @pytest.mark.parametrize(("start", "target"), list(product((0.0, 0.4, 1.0), (-1.0, 0.01, 0.99, 2.0))))
 def test_a_squared_error_grows_on_both_sides(cost: certus.costs.Cost, start: float, target: float) -> None:

@@ -118,6 +118,7 @@ def test_squared_errors_have_a_closed_form(cost: str) -> None:
         assert one.loss_high - one.loss_low <= 1e-8 * exact
 
 
+@pytest.mark.quick_share(3)
 @pytest.mark.parametrize("cost", COSTS)
 def test_the_error_rate_is_a_knapsack_of_distances(cost: str) -> None:
     found = certified(Logistic(), COSTS[cost])
@@ -129,6 +130,7 @@ def test_the_error_rate_is_a_knapsack_of_distances(cost: str) -> None:
         assert one.error_high == pytest.approx(-shares.fun / 30, abs=1e-9)
 
 
+@pytest.mark.quick_share(3)
 @pytest.mark.parametrize("criterion", [Logistic(), Hinge(), Hinge(squared=True), SquaredError()], ids=str)
 def test_no_discrete_adversary_does_better_and_one_does_as_well(criterion: Criterion) -> None:
     """The primal problem, mass by mass on a grid of score shifts, as a linear program."""
@@ -153,6 +155,7 @@ def test_no_discrete_adversary_does_better_and_one_does_as_well(criterion: Crite
     assert found.bound(0.1) == pytest.approx(found.lower(0.1), rel=1e-7)
 
 
+@pytest.mark.quick_share(4)
 @pytest.mark.parametrize("cost", COSTS)
 @pytest.mark.parametrize("criterion", [Logistic(), Hinge(), CrossEntropy()], ids=str)
 def test_the_worst_case_is_there(criterion: Criterion, cost: str) -> None:
@@ -171,7 +174,7 @@ def test_the_worst_case_is_there(criterion: Criterion, cost: str) -> None:
 
 
 @pytest.mark.parametrize("criterion", [Logistic(), SquaredError()], ids=str)
-def test_a_weight_is_so_many_copies(criterion: Criterion) -> None:
+def test_a_weight_equals_as_many_copies(criterion: Criterion) -> None:
     targets = NUMBERS if isinstance(criterion, SquaredError) else LABELS
     copies = torch.arange(30) % 4
     weighted = Samples(INPUTS, targets, copies.double())
@@ -394,7 +397,7 @@ def test_images_of_one_layer_are_bracketed() -> None:
         ),
     ],
 )
-def test_what_is_refused(data: Samples, options: dict[str, object], words: str) -> None:
+def test_refusals(data: Samples, options: dict[str, object], words: str) -> None:
     options = {"criterion": Logistic()} | options
     with pytest.raises(ArgumentError, match=words):
         certify_exactly(linear(SLOPE[None]), data, rho=0.1, **options)

@@ -113,7 +113,7 @@ def test_a_regression_is_asked_too() -> None:
             )
 
 
-def test_what_becomes_of_the_model_later_is_no_matter() -> None:
+def test_later_changes_of_the_model_have_no_effect() -> None:
     model, inputs = nn.Sequential(linear(), nn.Tanh(), nn.Linear(2, 2).double()), torch.ones(4, 2).double()
     certificate = certus.certify(model, (inputs, torch.zeros(4).long()), rho=0.1, progress=False)
     with torch.no_grad():

@@ -121,6 +121,7 @@ def check(
     return tally
 
 
+@pytest.mark.quick_share(3)
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("kind", [*ACTIVATIONS, "residual"])
 def test_every_activation(kind: str, seed: int) -> None:

@@ -265,7 +265,7 @@ def test_tuning_on_the_same_data_is_caught() -> None:
     assert failures["right"] <= most_failures(1 - confidence) < failures["mutant"]
 
 
-def test_what_is_refused() -> None:
+def test_refusals() -> None:
     values = torch.tensor([0.1, 0.2]).double()
     with pytest.raises(ArgumentError, match="`clip` must be positive and finite; got inf"):
         betting(values, math.inf, 0.1)

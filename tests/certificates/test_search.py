@@ -20,7 +20,7 @@ from tests.problems import SHARP_COSTS, SMOOTH_COSTS, PlaneCost
 
 
 def nearest_costs(problem: Problem, farthest: float, steps: int) -> Tensor:
-    return nearest_errors(problem, error_candidates(problem, farthest, steps))[0]
+    return nearest_errors(problem, error_candidates(problem, farthest, steps))[0].cost
 
 
 ALL_COSTS = [*SMOOTH_COSTS, *SHARP_COSTS]
@@ -134,7 +134,7 @@ def test_attacks_stop_where_they_bring_nothing() -> None:
     assert len(found.attacks) <= 1
 
 
-def test_what_is_found_at_a_sample_depends_on_that_sample_alone() -> None:
+def test_the_search_at_a_sample_is_independent_of_the_others() -> None:
     """Else it could not enter a statement about the population."""
     model, (inputs, targets) = network("tanh", 5), samples(5, 12)
     problem = Problem.of(model, (inputs, targets), CROSS_ENTROPY, SquaredL2(), EVERYWHERE)

@@ -37,6 +37,7 @@ def _steep(beta: float, sign: float, scale: float) -> nn.Sequential:
     return network
 
 
+@pytest.mark.quick_share(5)
 @pytest.mark.parametrize("form", [lambda network: network, _Functional])
 @pytest.mark.parametrize("beta", [1.0, 1e-3, 7.0])
 @pytest.mark.parametrize("sign", [1.0, -1.0])

@@ -4,19 +4,30 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from sklearn.datasets import load_breast_cancer, load_iris
-from sklearn.ensemble import GradientBoostingClassifier, GradientBoostingRegressor, RandomForestClassifier
+from sklearn.ensemble import (
+    GradientBoostingClassifier,
+    GradientBoostingRegressor,
+    HistGradientBoostingClassifier,
+    RandomForestClassifier,
+)
 from torch import nn
 
 from certus import certify
+from certus.bounds.trees import read_ensemble
+from certus.certificates import Certificate
 from certus.certificates.tree_search import TreeSearch
-from certus.costs import LabelCost
+from certus.certificates.trees import EncodedRows, certify_trees
+from certus.costs import Cost, LabelCost, SquaredL2, SquaredSup, WeightedL2
 from certus.errors import ArgumentError, UnsupportedError
-from certus.kernel.trees import least_costs
+from certus.kernel.check import check
+from certus.kernel.trees import Prices, least_costs
 from tests.kernel.tree_oracle import random_case
 
 RHOS = [0.01, 0.1]
@@ -111,7 +122,7 @@ def test_forests_classes_and_numbers() -> None:
         assert low <= certificate.lower(0.02) <= certificate.bound(0.02)
 
 
-def test_what_trees_do_not_take_is_refused() -> None:
+def test_unsupported_options_of_trees_are_refused() -> None:
     model, inputs, labels = cancer()
     with pytest.raises(ArgumentError, match="gammas"):
         certify(model, (inputs, labels), rho=0.1, gammas=[1.0])
@@ -119,6 +130,33 @@ def test_what_trees_do_not_take_is_refused() -> None:
         certify(model, (inputs, labels), rho=0.1, criterion=nn.HuberLoss())
     with pytest.raises(ArgumentError, match="classes"):
         certify(model, (inputs, labels + 7), rho=0.1)
+
+
+def test_an_estimate_comes_before_a_long_search() -> None:
+    """10⁵ trees and 2,000 rows: hours for the first searches alone, unless their time is limited."""
+    model, inputs, labels = cancer()
+    reading = read_ensemble(model)
+    ensemble, copies = reading.ensemble, 100_000 // 15
+    nodes, steps = len(ensemble.feature), torch.arange(copies)[:, None]
+    names = ("feature", "threshold", "missing_left", "category_set")
+    whole = {name: getattr(ensemble, name).repeat(copies) for name in names}
+    for name in ("left", "right"):
+        child = getattr(ensemble, name)
+        whole[name] = torch.where(child >= 0, child + nodes * steps, -1).flatten()
+    roots = (ensemble.roots + nodes * steps).flatten()
+    many = replace(ensemble, roots=roots, value=ensemble.value.repeat(copies, 1), **whole)
+    rows = np.repeat(inputs, 2000, 0)[:2000], np.repeat(labels, 2000)[:2000]
+    with pytest.raises(ArgumentError, match=r"time_limit.*hours"):
+        certify_trees(replace(reading, ensemble=many), rows, rho=0.1, progress=False)
+    wide = torch.full((3000,), 1.0).double()
+    with pytest.raises(UnsupportedError, match="GiB"):
+        certify_trees(
+            replace(reading, ensemble=replace(many, columns=3000)),
+            EncodedRows(torch.zeros(1, 3000).double(), torch.zeros(1).long()),
+            rho=0.1,
+            cost=Prices(wide, wide, torch.zeros(3000, dtype=torch.bool)),
+            progress=False,
+        )
 
 
 @pytest.mark.parametrize("largest", [False, True])
@@ -132,3 +170,80 @@ def test_proposals_of_many_trees_fit_the_rule(largest: bool) -> None:
     proof, _, _ = TreeSearch(ensemble, case.prices).prove(case.row, score, level, boxes=2, steps=(5, 2))
     levels = torch.tensor([level], dtype=torch.float64)
     assert float(least_costs(ensemble, case.prices, case.row, score, levels, proof)) >= 0
+
+
+def test_a_stored_certificate_is_verified_without_the_model(tmp_path: Path) -> None:
+    """The kernel proves every upper side again from trees, proofs and rows; a forged one fails."""
+    model, inputs, labels = cancer()
+    inputs, labels = inputs[:8], labels[:8]
+    certificate = certify(
+        model,
+        (inputs, labels),
+        rho=RHOS,
+        epsilon=0.1,
+        confidence=0.9,
+        label_cost=LabelCost(0.5, 2),
+        class_weights=[1, 2],
+        progress=False,
+    )
+    file = tmp_path / "certificate.json"
+    certificate.save(file, include_data=True)
+    checked = check(file)
+    assert checked.verified
+    assert checked.statement.evidence == "proven"
+    assert len(checked.assumptions) == 2
+    proven = Certificate.load(file).verify((inputs, labels))
+    for rho in RHOS:
+        assert proven.bound(rho) == pytest.approx(certificate.bound(rho), rel=1e-12)
+        assert proven.error_bound(rho) == pytest.approx(certificate.error_bound(rho), rel=1e-12)
+    content = file.read_text()
+    stated = certificate.bracket(RHOS[0]).error_high
+    forged = content.replace(f'"error_high": {stated!r}', f'"error_high": {stated * 0.99!r}')  # type: ignore[operator]
+    assert forged != content
+    file.write_text(forged)
+    assert [each.name for each in check(file).failed] == ["error_high"]
+
+
+def test_stored_certificates_of_all_losses(tmp_path: Path) -> None:
+    inputs, labels = load_iris(return_X_y=True)
+    inputs, labels = inputs[::15], labels[::15]
+    forest = RandomForestClassifier(4, max_depth=3, random_state=0).fit(inputs, labels)
+    boosted = GradientBoostingClassifier(n_estimators=3, max_depth=2, random_state=0).fit(inputs, labels)
+    regressor = GradientBoostingRegressor(n_estimators=5, max_depth=2, random_state=0)
+    regressor.fit(inputs[:, :3], inputs[:, 3])
+    cases: list[tuple[Any, Any, Cost]] = [
+        (forest, (inputs, labels), SquaredL2()),
+        (boosted, (inputs, None), SquaredSup()),
+        (regressor, (inputs[:, :3], inputs[:, 3]), WeightedL2(torch.tensor([1.0, 2.0, 3.0]))),
+    ]
+    for number, (model, data, cost) in enumerate(cases):
+        file = tmp_path / f"{number}.json"
+        certificate = certify(model, data, rho=0.05, cost=cost, time_limit=1, progress=False)
+        certificate.save(file, include_data=True)
+        assert check(file).verified
+
+
+def test_categories_and_gaps_are_stored(tmp_path: Path) -> None:
+    """A histogram booster with categories and gaps, whose prices are given column by column."""
+    random = np.random.default_rng(0)
+    inputs = np.column_stack([random.normal(size=(120, 2)), random.integers(0, 4, 120)])
+    labels = (inputs[:, 0] + (inputs[:, 2] > 1) > 0.5).astype(int)
+    inputs[random.random(120) < 0.2, 1] = np.nan
+    model = HistGradientBoostingClassifier(max_iter=4, categorical_features=[2], random_state=0)
+    model.fit(inputs, labels)
+    prices = Prices(
+        torch.tensor([1.0, 1.0, 0.5]).double(),
+        torch.tensor([math.inf, 0.3, math.inf]).double(),
+        torch.tensor([False, False, True]),
+    )
+    certificate = certify_trees(
+        read_ensemble(model), (inputs[:12], labels[:12]), rho=RHOS, cost=prices, progress=False
+    )
+    file = tmp_path / "certificate.json"
+    certificate.save(file, include_data=True)
+    assert check(file).verified
+    rows, weights = certificate.worst_error_data(RHOS[1])
+    errors = model.predict(rows.inputs.numpy()) != rows.targets.numpy()
+    assert float(weights @ torch.tensor(errors).double()) == pytest.approx(
+        certificate.error_lower(RHOS[1]), abs=1e-9
+    )

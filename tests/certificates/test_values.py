@@ -72,7 +72,7 @@ def test_dual_norms(cost: PlaneCost) -> None:
 
 @EVERY_COST
 @pytest.mark.parametrize("box", [None, (-1.0, 1.5)])
-def test_what_is_left_to_gain(cost: PlaneCost, box: tuple[float, float] | None) -> None:
+def test_the_remaining_gain(cost: PlaneCost, box: tuple[float, float] | None) -> None:
     """sup over Z of ⟨g, z − x⟩ − (μ/2)‖z − x‖², on a grid; exactly that for L2, and without a box."""
     domain = Unbounded() if box is None else Box(*box)
     generator = torch.Generator().manual_seed(1)

@@ -210,13 +210,13 @@ def test_costs_are_compared_by_their_own_size(small: Small) -> None:
     floor, found = honest["proven_error_cost"], honest["attained_error_cost"]
     index = max(range(len(floor)), key=lambda place: floor[place])
     assert floor[index] < found[index]
-    forged = changed(honest, ("proven_error_cost", index), found[index])
-    assert in_accord(forged) == forged
+    forged = in_accord(changed(honest, ("proven_error_cost", index), found[index]))
+    assert forged["proven_error_cost"][index] == found[index]
     better, true = _certificate(forged).error_bound(rho), small.again.error_bound(rho)
     assert better is not None
     assert true is not None
     assert better < true
-    assert small.found(forged) == [f"proven_error_cost[{index}]: {found[index]}, now {floor[index]}"]
+    assert f"proven_error_cost[{index}]: {found[index]}, now {floor[index]}" in small.found(forged)
 
 
 def test_the_table_of_samples(small: Small) -> None:
@@ -287,7 +287,7 @@ def test_damage_is_found_when_a_certificate_is_read(small: Small, tmp_path: Path
     ):
         Certificate.load(broken)
     broken.write_text(json.dumps({"schema_version": 7}))
-    with pytest.raises(RunError, match=r"broken.json is no certificate\."):
+    with pytest.raises(RunError, match=r"broken.json is not a certificate\."):
         Certificate.load(broken)
 
 
@@ -312,7 +312,7 @@ OTHER: list[tuple[Any, Any]] = [
 ]
 
 
-def test_what_counts_as_the_same() -> None:
+def test_numbers_that_count_as_equal() -> None:
     for first, second in SAME:
         assert differences([first], [second]) == []
         assert differences([second], [first]) == []

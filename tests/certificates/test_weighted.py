@@ -38,7 +38,7 @@ def both() -> tuple[Certificate, Certificate]:
     return first, second
 
 
-def test_a_weight_is_so_many_copies(both: tuple[Certificate, Certificate]) -> None:
+def test_a_weight_equals_as_many_copies(both: tuple[Certificate, Certificate]) -> None:
     for one, other in zip(*(each.curve([0.0, 0.02, 0.2]) for each in both), strict=True):
         assert one.loss_high == pytest.approx(other.loss_high, rel=1e-6)
         assert one.loss_low == pytest.approx(other.loss_low, rel=1e-6)
@@ -63,7 +63,7 @@ def test_the_file_keeps_the_weights(both: tuple[Certificate, Certificate], tmp_p
     assert again.error_bound(0.02) == both[0].error_bound(0.02)
 
 
-def test_what_weights_do_not_go_with() -> None:
+def test_options_that_exclude_weights() -> None:
     model, data = mlp(2, [4], 2, "softplus").double(), Samples(INPUTS, LABELS, COPIES.double())
     with pytest.raises(ArgumentError, match=r"`data` must be independent draws .* got weighted samples"):
         certify(model, data, rho=0.1, confidence=0.95)

@@ -127,7 +127,7 @@ def test_a_certification_in_noise_tells_its_share() -> None:
         assert share == pytest.approx(so_far / whole, abs=0.12)
 
 
-def test_silent_unless_somebody_watches(
+def test_silent_outside_a_terminal(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     torch.manual_seed(0)

@@ -136,7 +136,7 @@ def test_comparison(runs: Path, drawn: list[Figure]) -> None:
     for name in ("wrm", "erm"):
         values = [row["error"]["value"] for row in rows if row["run"] == name]  # type: ignore[index]
         assert line_of(axes, name) == ([0.0, 0.1], values)
-    assert pixels_of(runs / "compare.png")[COLOURS[0]] > 100
+    assert pixels_of(runs / "compare.png")[COLOURS[0]] > 10
 
 
 @pytest.mark.parametrize("method", ["fgsm", "bim", "pgd"])

@@ -103,7 +103,7 @@ def test_an_interrupted_certified_run_ends_in_the_same_weights(
         ),
     ],
 )
-def test_what_is_refused(options: list[str], message: str, tmp_path: Path) -> None:
+def test_refusals(options: list[str], message: str, tmp_path: Path) -> None:
     done = certus("train", "digits", *options, folder=tmp_path)
     assert done.returncode == 2
     assert message in done.stderr

@@ -12,7 +12,6 @@ import pytest
 import torch
 from matplotlib.figure import Figure
 
-from certus._format import at_most
 from certus.certificates import certify
 from certus.certificates.cache import ProposalCache
 from certus.certificates.certificate import Certificate
@@ -104,7 +103,7 @@ def test_a_certificate_is_read_as_it_was_written(folder: Path, drawn: list[Figur
     assert (stated["evidence"], written["evidence"]) == ("stated", "proven")
     with pytest.raises(ArgumentError, match="A certificate read from a file has no data"):
         read.worst_case_data(0.01)
-    with pytest.raises(ArgumentError, match="`certificate` must be fresh"):
+    with pytest.raises(ArgumentError, match="`certificate` must be new"):
         sample_table(read)
     for certificate in (read, fresh):
         certificate.plot(folder / "again.png")
@@ -250,7 +249,7 @@ def test_predicted_labels_and_label_costs(folder: Path) -> None:
     assert json.loads(done.stdout)["brackets"][0]["error_high"] == pytest.approx(1.0)
 
 
-def test_what_is_refused(folder: Path) -> None:
+def test_refusals(folder: Path) -> None:
     refused(
         certus("certify", "run", "--rho", "-1", folder=folder),
         "`--rho` must be finite and not negative; got -1.0",
@@ -259,7 +258,7 @@ def test_what_is_refused(folder: Path) -> None:
     refused(done, "`--split` must be one of train, calibration, test, all; got 'dev'")
     done = certus("certify", "run", *ASK, "--confidence", "1", folder=folder)
     refused(done, "`--confidence` must lie in [0.5, 1); got 1.0")
-    refused(certus("verify", "run/run.json", folder=folder), "no certificate")
+    refused(certus("verify", "run/run.json", folder=folder), "not a certificate")
     refused(
         certus("distance", "digits@dev", "digits@test", folder=folder), "one of train, calibration, test, all"
     )
@@ -301,40 +300,25 @@ def test_shift_between_halves_of_the_digits(folder: Path) -> None:
     assert found["distance"]["exact"]
 
 
-def test_fail_above(tmp_path: Path) -> None:
-    """Exit code 1 where a bound is above the limit, and what was found is written and shown all the same."""
+def test_requirements_of_a_new_certificate(tmp_path: Path) -> None:
+    """Exit code 1 where a requirement fails; the certificate is written and shown all the same."""
     make_run(tmp_path, 1.0, count=30)
-    ask = [
-        "certify",
-        "run",
-        "--rho",
-        "0.002",
-        "--local-radii",
-        "0",
-        "--gamma-rounds",
-        "0",
-        "--attack-steps",
-        "0",
-        "--json",
-    ]
-    high = json.loads(certus(*ask, folder=tmp_path).stdout)["brackets"][0]["error_high"]
-    assert 0 < high < 1
-    assert certus(*ask, "--fail-above", str(high), folder=tmp_path).returncode == 0
-    done = certus(*ask, "--fail-above", str(high - 0.01), folder=tmp_path)
-    assert done.returncode == 1
-    assert json.loads(done.stdout)["brackets"][0]["error_high"] == high
-    assert at_most(high) in done.stderr
-    assert "certified samples" in done.stderr
-    refused(
-        certus(*ask, "--fail-above", "-1", folder=tmp_path), "`--fail-above` must be finite and not negative"
-    )
-    # With a confidence, the bound for the population is judged: it is larger.
-    both = json.loads(certus(*ask, "--confidence", "0.9", folder=tmp_path).stdout)["brackets"][0]
-    assert both["error_high"] < both["population_error"] < 1
-    for limit, code in ((both["population_error"], 0), (both["population_error"] - 1e-6, 1), (high, 1)):
-        done = certus(*ask, "--confidence", "0.9", "--fail-above", str(limit), folder=tmp_path)
+    coarse = ["--local-radii", "0", "--gamma-rounds", "0", "--attack-steps", "0"]
+    ask = ["certify", "run", "--rho", "0.002", *coarse, "--confidence", "0.9", "--json"]
+    both = json.loads(certus(*ask, folder=tmp_path).stdout)["brackets"][0]
+    high, population = both["error_high"], both["population_error"]
+    assert 0 < high < population < 1
+    for text, code in (
+        (f"error<={high!r}", 0),
+        (f"error<={high - 1e-6!r}", 1),
+        (f"population:error<={population!r}", 0),
+        (f"population:error<={high!r}", 1),
+        ("recall[0]>=100%", 1),
+    ):
+        done = certus(*ask, "--require", text, folder=tmp_path)
         assert done.returncode == code, done.stderr
-        assert at_most(both["population_error"]) in done.stderr
-        assert "population" in done.stderr
-    # In per cent it would never fail.
-    refused(certus(*ask, "--fail-above", "20", folder=tmp_path), "at most 1 (0.2 for 20%); got 20")
+        assert json.loads(done.stdout)["brackets"][0]["error_high"] == high
+    refused(certus(*ask, "--require", "error<=20", folder=tmp_path), "a share from 0 to 1 (0.2 for 20%)")
+    refused(certus(*ask, "--require", "accuracy@pgd:inf:0.1>=0.5", folder=tmp_path), "certus gate attacks")
+    short = ["certify", "run", "--rho", "0.002", *coarse]
+    refused(certus(*short, "--require", "population:error<=1", folder=tmp_path), "--confidence")

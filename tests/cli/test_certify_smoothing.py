@@ -65,7 +65,7 @@ def test_a_run_in_cross_entropy_says_that_nothing_is_proven(folder: Path) -> Non
     assert "concavity is not proven" in " ".join(done.stdout.split())
 
 
-def test_what_idles_is_refused(folder: Path) -> None:
+def test_options_without_effect_are_refused(folder: Path) -> None:
     for option in (("--local-radii", "3"), ("--own-labels",), ("--gamma", "1")):
         done = certus("certify", "run", *FEW, *option, folder=folder)
         refused(done, f"`{option[0]}` must be left out with --smoothing")

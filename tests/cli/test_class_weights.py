@@ -55,7 +55,7 @@ def test_a_balanced_run_is_certified_by_class(rare: Path) -> None:
     assert said["clean_loss"][0] == pytest.approx(float(losses.mean()), rel=1e-5)
 
 
-def test_what_is_refused(rare: Path) -> None:
+def test_refusals(rare: Path) -> None:
     odd = certus("certify", "run", *QUICK, "--class-weights", "some", folder=rare)
     refused(odd, "`--class-weights` must be one of equal, balanced; got 'some'.")
     noisy = ("certify", "run", "--rho", "0.01", "--smoothing", "0.5", "--class-weights", "balanced")

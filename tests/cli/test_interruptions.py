@@ -74,7 +74,7 @@ INTERRUPTED: dict[str, tuple[list[str], Moment, str]] = {
         BeforeCalling("certus.certificates.transport:transport_distance"),
         NOTHING,
     ),
-    "runs": (["runs", "."], BeforeCalling("certus.runs.directory:find_runs"), NOTHING),
+    "runs": (["runs", "."], BeforeCalling("certus.runs.records:find_folders"), NOTHING),
 }
 
 

@@ -84,7 +84,5 @@ def test_a_class_that_cannot_be_read_is_refused(folder: Path) -> None:
 def test_factories_take_the_shape_and_the_classes(folder: Path) -> None:
     assert "it is affine" in train(folder, "fitting")
     done = certus("train", "digits", "--model", "nets.py:needy", "-o", "needy", folder=folder)
-    refused(
-        done, "`--model` nets.py:needy must take no parameters but `shape`, that of one input, and `classes`"
-    )
-    assert "got `depth`" in " ".join(done.stderr.split())
+    refused(done, "`--model` nets.py:needy must have a default for every parameter but `shape`")
+    assert "`depth` has none" in " ".join(done.stderr.split())

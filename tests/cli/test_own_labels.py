@@ -31,7 +31,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_both_are_kept_and_told_apart(place: Path) -> None:
+def test_both_certificates_are_stored_separately(place: Path) -> None:
     given, own = Certificate.load(place / GIVEN), Certificate.load(place / OWN)
     assert (given.labels, own.labels) == ("given", "predicted")
     assert (given.bracket(0.0).error_low or 0.0) > 0.1

@@ -41,6 +41,9 @@ def _loaded_by(*arguments: str) -> tuple[int, str, list[str]]:
         (["trian"], 2, "No such command 'trian'. Did you mean 'train'?"),
         (["train", "digits", "--ephocs", "3"], 2, "--ephocs"),
         (["certify", "--help"], 0, "--confidence"),
+        (["runs", "nowhere"], 0, "There is no folder nowhere."),
+        (["data", "list"], 0, "handwritten digits"),
+        (["certify"], 2, "Missing argument 'RUN'."),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
@@ -84,7 +87,7 @@ def test_usage_names_arguments_as_errors_do(command: str, usage: str) -> None:
 
 def test_the_test_would_notice() -> None:
     """A command that does its work does load what is slow."""
-    assert "torch" in _loaded_by("data", "list")[2]
+    assert "torch" in _loaded_by("distance", "wine", "wine")[2]
 
 
 def test_the_list_of_commands_has_one_line_each() -> None:

@@ -28,6 +28,10 @@ OPENING = {
     "resume": "resume begun",
     "distance": "distance csv:new.csv csv:new.csv --run run",
     "verify": "verify run/certificate/certificate.json",
+    "merge": "merge run/certificate -o whole",
+    "gate": "gate run --require error<=0.9",
+    "monitor": "monitor run new.csv",
+    "bundle": "bundle run -o evidence.zip",
 }
 
 

@@ -148,7 +148,7 @@ def test_a_model_file_that_fails_is_refused(place: Path) -> None:
 
 def test_a_bound_above_the_limit_ends_with_1_and_below_it_with_0(place: Path) -> None:
     for limit, code in (("0", 1), ("1", 0)):
-        done = certus(*JSON["certify"], "--fail-above", limit, folder=place)
+        done = certus(*JSON["certify"], "--require", f"error<={limit}", folder=place)
         assert done.returncode == code, done.stderr
 
 

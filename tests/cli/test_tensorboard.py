@@ -67,9 +67,7 @@ def test_a_resumed_run_goes_on_with_the_count(
     assert found == measured(tmp_path / "runs/one", "loss")
 
 
-def test_what_cannot_be_is_refused_and_leaves_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_refusals_leave_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
     refused(
         certus(*TRAIN, "--tensorboard", "file", folder=tmp_path), "`--tensorboard` must be a folder; got file"

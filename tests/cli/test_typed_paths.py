@@ -53,7 +53,7 @@ REFUSED = {
         ["train", "parquet:pipe"],
         "must be a readable Parquet file; got it is a device, a pipe",
     ),
-    "pipe as CSV": (["train", "csv:pipe"], "must be a readable UTF-8 file; got it is a device, a pipe"),
+    "pipe as CSV": (["train", "csv:pipe"], "must be a readable file; got it is a device, a pipe"),
     "no Parquet": (["train", "parquet:x"], "must be a readable Parquet file; got no file at that path."),
     "folder as Parquet": (["train", "parquet:."], "must be a readable Parquet file; got a folder."),
 }
@@ -67,7 +67,7 @@ def test_refused(arguments: list[str], message: str, tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} == {"pipe", "a.csv"}
 
 
-def test_what_may_be_empty_and_what_is_at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_empty_options_and_home_directories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """--drop is empty by default, so it may be typed so; ~ that the shell has left alone is a home."""
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     (tmp_path / "a.csv").write_text(SMALL)

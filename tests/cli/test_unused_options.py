@@ -94,7 +94,7 @@ def test_training_on_other_data(data: str, options: str, message: str, tmp_path:
         "digits --method pgd --epsilon 0.1 --steps 2 --step-size 0.1 --no-clip",
     ],
 )
-def test_what_has_an_effect_is_accepted(options: str, tmp_path: Path) -> None:
+def test_options_with_an_effect_are_accepted(options: str, tmp_path: Path) -> None:
     done = certus("train", *options.split(), "--epochs", "1", folder=tmp_path)
     assert done.returncode == 0, done.stderr
 

@@ -149,7 +149,7 @@ def test_misuse_exits_2(folder: Path) -> None:
     done = certus("verify", "kept/certificate.json", "--redraw", folder=folder)
     refused(done, "`--redraw` must be left out for a certificate without noise")
     refused(certus("verify", "none.json", folder=folder), "Cannot read none.json: No such file")
-    refused(certus("verify", "run/run.json", folder=folder), "run/run.json is no certificate.")
+    refused(certus("verify", "run/run.json", folder=folder), "run/run.json is not a certificate.")
     refused(certus("verify", "data.npz", folder=folder), "data.npz is corrupt: it is not a JSON file.")
     refused(certus("verify", folder=folder), "Missing argument")
     refused(certus("verify", "kept", folder=folder), "`FILE` must be a file, such as kept/certificate.json")

@@ -42,7 +42,7 @@ def test_a_fraction_of_the_way_costs_no_more_than_its_share(name: str) -> None:
         assert (cost.value(part, origin) <= share * cost.value(steps, origin) * (1 + 1e-12)).all()
 
 
-def test_what_a_mask_freezes() -> None:
+def test_coordinates_that_a_mask_freezes() -> None:
     cost, points, origin = Masked(SquaredL2(), MASK), torch.ones(2, SIZE), torch.zeros(2, SIZE)
     assert (
         cost.free_part(points).tolist()

@@ -94,7 +94,7 @@ STANDING: dict[str, tuple[Cost, tuple[str, ...]]] = {
 
 
 @pytest.mark.parametrize(("cost", "names"), STANDING.values(), ids=STANDING.keys())
-def test_what_stands_is_assumed_by_name(cost: Cost, names: tuple[str, ...]) -> None:
+def test_unrefuted_claims_are_assumed_by_name(cost: Cost, names: tuple[str, ...]) -> None:
     check_claims(cost, EVERYWHERE, INPUTS)
     assert cost_assumptions(cost) == names
 
@@ -230,7 +230,7 @@ WRONG: dict[str, tuple[Cost, str]] = {
 
 
 @pytest.mark.parametrize(("cost", "message"), WRONG.values(), ids=WRONG.keys())
-def test_what_points_refute_is_refused(cost: Cost, message: str) -> None:
+def test_refuted_claims_are_refused(cost: Cost, message: str) -> None:
     with pytest.raises(ClaimError, match=message):
         check_claims(cost, EVERYWHERE, INPUTS)
 

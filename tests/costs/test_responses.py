@@ -141,7 +141,7 @@ def test_extreme_slopes_stay_finite(cost: Cost, dtype: torch.dtype) -> None:
         assert (got.gain[1:] > 0).all()
 
 
-def test_what_overflows_proves_nothing() -> None:
+def test_overflow_proves_nothing() -> None:
     bounds = torch.tensor([1.0, math.nan, math.inf, 2.0], dtype=torch.float64)
     known = torch.tensor([True, True, True, False])
     assert infinite_unless(known, bounds).tolist() == [1.0, math.inf, math.inf, math.inf]

@@ -17,7 +17,8 @@ from safetensors.numpy import load_file, save_file
 
 from certus.datasets import load
 from certus.datasets.base import Arrays, digest_arrays
-from certus.datasets.fetching import Package, cache_file, default_cache, fetch_package, read, store, workspace
+from certus.datasets.fetching import Package, fetch_package, read, store, workspace
+from certus.datasets.listing import cache_file, default_cache
 from certus.errors import ArgumentError
 from certus.storage.write import LOCK
 
@@ -60,7 +61,7 @@ def test_where_the_cache_is(monkeypatch: pytest.MonkeyPatch) -> None:
     assert cache_file("wine") == Path("/home/me/.cache/certus/wine.safetensors")
 
 
-def test_what_is_fetched_can_be_read(tmp_path: Path) -> None:
+def test_fetched_data_can_be_read(tmp_path: Path) -> None:
     lines: list[str] = []
     found = fetch_package(package(lambda _: small()), tmp_path / "new" / "cache", lines.append)
     assert found.name == "small"
@@ -178,7 +179,7 @@ def test_a_cache_that_is_a_file_is_refused(tmp_path: Path) -> None:
         fetch_package(package(lambda _: small()), tmp_path / "cache", quiet)
 
 
-def test_what_was_not_fetched_says_how_to(tmp_path: Path) -> None:
+def test_data_not_yet_fetched_name_the_command(tmp_path: Path) -> None:
     with pytest.raises(ArgumentError, match="`small` must be fetched first: run `certus data get small`"):
         read("small", KNOWN, tmp_path)
 
@@ -261,7 +262,7 @@ def test_a_cache_that_is_no_file(tmp_path: Path) -> None:
         read("small", KNOWN, tmp_path)
 
 
-def test_a_cache_of_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cache_of_an_unknown_user(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CERTUS_CACHE", "~nobody-of-this-name/x")
     with pytest.raises(ArgumentError, match="`CERTUS_CACHE` must name a folder"):
         default_cache()

@@ -20,7 +20,7 @@ def test_the_list() -> None:
     assert all(entry.summary for entry in names())
 
 
-def test_what_is_available(tmp_path: Path) -> None:
+def test_available_data_sets(tmp_path: Path) -> None:
     assert [entry.name for entry in names(cache=tmp_path) if entry.available] == BUNDLED
     (tmp_path / "mnist.safetensors").touch()
     assert [entry.name for entry in names(cache=tmp_path) if entry.available] == [*BUNDLED, "mnist"]
@@ -64,7 +64,7 @@ def test_names_and_functions_agree() -> None:
 
 
 @pytest.mark.parametrize("name", FETCHED)
-def test_what_must_be_fetched_says_so(name: str, tmp_path: Path) -> None:
+def test_data_to_be_fetched_are_marked(name: str, tmp_path: Path) -> None:
     with pytest.raises(ArgumentError, match=f"`{name}` must be fetched first: run `certus data get {name}`"):
         load(name, cache=tmp_path)
 

@@ -90,7 +90,7 @@ JPEG = picture(np.zeros((ROWS, 1024, 3), dtype=np.uint8), "JPEG")
         ("test_lables__json", b"[1, 2", "Expecting"),
     ],
 )
-def test_what_is_not_the_package_is_refused(tmp_path: Path, name: str, content: bytes, match: str) -> None:
+def test_other_packages_are_refused(tmp_path: Path, name: str, content: bytes, match: str) -> None:
     path, _, _ = package(tmp_path, **{name: content})
     with pytest.raises(ValueError, match=match):
         CIFAR10.convert(path)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -148,9 +146,7 @@ def test_numbers_that_are_not_finite_are_named(tmp_path: Path, cell: str) -> Non
     [
         ("", "must begin with a header line of column names; got an empty file"),
         ("1,2,3\n" * 12, "must begin with a header line of column names; got 1,2,3"),
-        ("a,,c\n" + "1,2,3\n" * 12, "must begin with a header line of column names; got a,,c"),
-        ("a,b,a\n" + "1,2,3\n" * 12, "must have different column names; got 'a' twice"),
-        ("a;b\n" + "1;2\n" * 12, "must have a feature beside its target; got only the column 'a;b'"),
+        ("a\n" + "1\n" * 12, "must have a feature beside its target; got only the column 'a'"),
         ("a,b\n" + "1,2\n" * 5 + "1,2,3\n", "must have 2 cells in line 7; got 3"),
         ("a,b\n" + "1,2\n" * 9, "must have at least 10 rows; got 9"),
         ("a,b\n", "must have at least 10 rows; got 0"),
@@ -165,27 +161,22 @@ def test_numbers_that_are_not_finite_are_named(tmp_path: Path, cell: str) -> Non
             "a,b\n" + "".join(f"{'oops' if i == 4 else i},{i % 2}\n" for i in range(150)),
             r"must hold numbers .*got 'oops' in column 'a', row 5 \(line 6\), where 149 of 150 .*Repair the",
         ),
-        (
-            "a,b\n" + "".join(f"{i}{'x' * (i % 2 or i == 4)},{i % 2}\n" for i in range(150)),
-            r"at most 100 categories.*150 in column 'a', such as '1x' in row 2 \(line 3\)",
-        ),
-        ('a,b\n"1,2\n' * 12, "must be a readable UTF-8 file"),
-        ("a,b\n" + "1,x\n" * 12 + "1,x\0\n", "must be a readable UTF-8 file; got a NUL byte"),
-        ("a,b,a,a\n" + "1,2,3,4\n" * 12, "must have different column names; got 'a' 3 times"),
+        ('a,b\n"1,2\n' * 12, "must be a readable file of separated cells"),
+        ("a,b\n" + "1,x\n" * 12 + "1,x\0\n", "must be a text file in utf-8; got a NUL byte"),
     ],
 )
-def test_what_is_refused(tmp_path: Path, content: str, message: str) -> None:
+def test_refusals(tmp_path: Path, content: str, message: str) -> None:
     (tmp_path / "a.csv").write_text(content)
     with pytest.raises(ArgumentError, match=message):
         load(f"csv:{tmp_path}/a.csv")
 
 
 def test_unreadable_files_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ArgumentError, match=r"must be a readable UTF-8 file; got no file at that path"):
+    with pytest.raises(ArgumentError, match=r"must be a readable file; got no file at that path"):
         load(f"csv:{tmp_path}/none.csv")
     (tmp_path / "a.csv").write_bytes("größe,y\n".encode("latin-1") * 12)
-    with pytest.raises(ArgumentError, match=r"must be a readable UTF-8 file; got .*utf-8"):
-        load(f"csv:{tmp_path}/a.csv")
+    with pytest.raises(ArgumentError, match=r"must be a readable utf-8-sig file; got .*--encoding"):
+        load(f"csv:{tmp_path}/a.csv", options=TableOptions(encoding="utf-8"))
 
 
 def test_an_unknown_target_lists_the_columns(tmp_path: Path) -> None:
@@ -204,7 +195,6 @@ def test_underscores_do_not_make_numbers(tmp_path: Path) -> None:
     ("cells", "place"),
     [
         ([*map(str, range(19)), "1O"], r"'1O' in column '.', row 20 \(line 21\), where 19 of 20"),
-        (["1,5", *map(str, range(19))], r"'1,5' in column '.', row 1 \(line 2\), where 19 of 20"),
         (["a", "1", "b", "0"] * 4 + ["1", "x", "0", "1"], "'a' in column '.', row 1 .*, where 11 of 20"),
     ],
 )
@@ -221,43 +211,6 @@ def test_a_column_of_words_may_hold_some_numbers(tmp_path: Path) -> None:
     towns = ["Bern", "Bern", "8001", "8002"] * 5
     data = load(write(tmp_path / "a.csv", ["town", "y"], [[town, i % 2] for i, town in enumerate(towns)]))
     assert data.feature_names == ("town=8001", "town=8002", "town=Bern")
-
-
-def test_many_columns_take_as_long_as_many_rows(tmp_path: Path) -> None:
-    """Counted in comparisons of names: a header of n names must not take n² of them."""
-    count = 0
-
-    class Name(str):
-        def __eq__(self, other: object) -> bool:
-            nonlocal count
-            count += 1
-            return str.__eq__(self, other)
-
-        __hash__ = str.__hash__
-
-        def strip(self, chars: str | None = None) -> Name:
-            return self
-
-    with pytest.MonkeyPatch.context() as patch:
-        reader = csv.reader
-
-        class Named:
-            def __init__(self, lines: Iterable[str], **options: Any) -> None:
-                self._reader = reader(lines, **options)
-
-            @property
-            def line_num(self) -> int:
-                return self._reader.line_num
-
-            def __iter__(self) -> Iterator[list[str]]:
-                return ([Name(cell) for cell in row] for row in self._reader)
-
-        patch.setattr(csv, "reader", Named)
-        width = 1000
-        rows: list[list[object]] = [[*(i + at for at in range(width)), i % 2] for i in range(10)]
-        data = load(write(tmp_path / "a.csv", [*(f"c{i}" for i in range(width)), "y"], rows))
-    assert data.train.inputs.shape[1] == width
-    assert count < 20 * width
 
 
 @pytest.mark.parametrize(

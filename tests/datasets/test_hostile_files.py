@@ -115,7 +115,7 @@ SOURCES: dict[str, Callable[[Path], tuple[str, Path]]] = {
 
 
 @pytest.mark.parametrize("kind", SOURCES)
-def test_what_never_ends_is_not_read(tmp_path: Path, kind: str) -> None:
+def test_endless_files_are_not_read(tmp_path: Path, kind: str) -> None:
     spec, file = SOURCES[kind](tmp_path)
     for make in (os.mkfifo, lambda path: path.symlink_to("/dev/zero"), lambda path: path.mkdir()):
         file.unlink(missing_ok=True)

@@ -145,7 +145,7 @@ def test_labels_are_numbered_in_sorted_order(tmp_path: Path, targets: np.ndarray
         ({"x": noise(30, 2, 2) * 1e300, "y": LABELS}, "numbers in the range of float32"),
     ],
 )
-def test_what_is_refused(tmp_path: Path, arrays: dict[str, Any], message: str) -> None:
+def test_refusals(tmp_path: Path, arrays: dict[str, Any], message: str) -> None:
     with pytest.raises(ArgumentError, match=message):
         load(save(tmp_path, **arrays))
 

@@ -14,12 +14,13 @@ import torch
 from pyarrow import parquet
 
 from certus.datasets import SplitDataset, TableOptions, from_frame, load
+from certus.datasets.cells import Reading, read_cells
 from certus.datasets.new_data import load_like
-from certus.datasets.raw_table import kind_of, money
-from certus.datasets.tables import MISSING_CATEGORY
+from certus.datasets.tables import MISSING_CATEGORY, OTHER_CATEGORY, decode_rows
 from certus.errors import ArgumentError
 
 COUNT = 40
+DATED = TableOptions(date_features="trend,season")
 DAYS = [np.datetime64("2024-01-01") + 9 * at for at in range(COUNT)]
 
 
@@ -63,7 +64,7 @@ def whole(data: SplitDataset, feature: str) -> torch.Tensor:
 
 
 def test_every_column_is_understood(tmp_path: Path) -> None:
-    data = load(write(tmp_path / "a.csv", messy()))
+    data = load(write(tmp_path / "a.csv", messy()), options=DATED)
     assert data.recipe is not None
     kinds = {one.name: one.kind for one in data.recipe.columns}
     assert kinds == {
@@ -77,7 +78,8 @@ def test_every_column_is_understood(tmp_path: Path) -> None:
         "country": "dropped",
     }
     words = {one.name: one.becomes for one in data.recipe.columns}
-    assert words["customer_id"] == words["name"] == "dropped: an identifier, different in every row"
+    reason = "dropped: an identifier, different in every row (--keep keeps it)"
+    assert words["customer_id"] == words["name"] == reason
     assert words["country"] == "dropped: constant"
     assert words["town"] == "4 one-hot columns"
     assert (data.recipe.columns[2].missing, data.recipe.columns[2].distinct) == (4, 36)
@@ -98,7 +100,7 @@ def test_gaps_get_the_training_median_and_a_column_of_their_own(tmp_path: Path) 
 
 
 def test_dates_are_days_and_seasons(tmp_path: Path) -> None:
-    data = load(write(tmp_path / "a.csv", messy()))
+    data = load(write(tmp_path / "a.csv", messy()), options=DATED)
     days = torch.tensor([int(day.astype(int)) for day in DAYS], dtype=torch.float64)
     torch.testing.assert_close(whole(data, "since"), days, rtol=1e-6, atol=0.01)
     winter, spring = whole(data, "since (winter)"), whole(data, "since (spring)")
@@ -160,10 +162,12 @@ def test_all_problems_are_in_one_message(tmp_path: Path) -> None:
     for words in (
         "'forty' in column 'age', row 8 (line 9), and 1 more like it, where 34 of 36 are",
         "'inf%' in column 'rate'",
-        "dates that can be read one way only, such as 2024-03-01; got '3/4/2024'",
+        "'3/4/2024' in column 'since', row 1 (line 2), which reads as 2024-04-03 or 2024-03-04",
         "in the target column: remove the rows without one; got none in column 'bought', row 6",
     ):
         assert words in told
+    assert len(told.splitlines()) == 5  # a line for each
+    assert "'3/4/2024'" in told.splitlines()[1]  # the worst first
 
 
 @pytest.mark.parametrize(
@@ -191,35 +195,199 @@ def test_options_that_do_not_fit_are_named(tmp_path: Path, options: dict[str, An
         load(write(tmp_path / "a.csv", messy()), options=TableOptions(**options))
 
 
-def test_a_separator_is_suggested(tmp_path: Path) -> None:
-    with pytest.raises(
-        ArgumentError,
-        match=r"got 2, and 39 more lines of another length \(its header contains ;, which may be the",
-    ):
-        load(write(tmp_path / "a.csv", messy(), separator=";"))
+def test_separators_and_encodings_are_guessed(tmp_path: Path) -> None:
+    columns = messy() | {"town": ["Zürich", "Genève", "Köln", "Łódź"] * 10}
+    plain = load(write(tmp_path / "a.csv", columns))
+    for separator in ",;\t|":
+        for encoding in ("utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be"):
+            data = load(write(tmp_path / "b.csv", columns, separator, encoding))
+            assert data.feature_names == plain.feature_names, (separator, encoding)
+            assert data.sha256 == plain.sha256
+    columns["town"] = ["Zürich", "Genève", "5 €", "“Köln”"] * 10
+    data = load(write(tmp_path / "b.csv", columns, ";", "cp1252"))
+    assert data.feature_names is not None
+    assert {"town=5 €", "town=“Köln”"} <= set(data.feature_names)
+    assert any("cp1252" in note and "';'" in note for note in data.notes)
+    with pytest.raises(ArgumentError, match="--encoding"):
+        load(f"csv:{tmp_path}/b.csv", options=TableOptions(encoding="utf-8"))
 
 
 @pytest.mark.parametrize(
-    ("cells", "kind"),
+    ("cells", "kind", "values"),
     [
-        (["1", "2.5", "-3e4"], "number"),
-        (["$1", "€ 2,000"], "money"),
-        (["12%", "3.5 %"], "percent"),
-        (["2024-03-01", "2024-03-01T12:30"], "date"),
-        (["31.12.2024", "1.2.2024"], "date, day first"),
-        (["12/31/2024", "1/2/2024"], "date, month first"),
-        (["31/12/2024", "1/2/2024"], "date, day first"),
-        (["1,5", "2,5"], None),
-        (["a", "1"], None),
+        (["1", "2.5", "-3e4"], "number", [1, 2.5, -3e4]),
+        (["$1", "€ 2,000"], "ambiguous", []),
+        (["$1", "$ 2,000.50"], "money", [1, 2000.5]),
+        (["€1.234,50", "€950,00"], "money", [1234.5, 950]),
+        (["0,003", "1,999"], "number", [0.003, 1.999]),
+        (["1.234", "950"], "ambiguous", []),
+        (["1,234", "950"], "ambiguous", []),
+        (["1,234", "1950.5"], "number", [1234, 1950.5]),
+        (["1.234.567", "950"], "number", [1234567, 950]),
+        (["1'234", "950"], "number", [1234, 950]),
+        (["1 234,5", "950"], "number", [1234.5, 950]),
+        (["(12.50)", "−3", "4"], "number", [-12.5, -3, 4]),
+        (["12%", "3.5 %"], "percent", [12, 3.5]),
+        (["12%", "0.5"], "ambiguous", []),
+        (["2024-03-01", "2024-03-01T12:00"], "date", [19783, 19783.5]),
+        (["31.12.2024", "1.2.2024"], "date", [20088, 19754]),
+        (["12/31/2024", "1/2/2024"], "date", [20088, 19724]),
+        (["31/12/2024", "1/2/2024"], "date", [20088, 19754]),
+        (["2024-03-01", "05.03.2024", "Mar 6, 2024"], "date", [19783, 19787, 19788]),
+        (["31/12/2024", "12/31/2024"], "ambiguous", []),
+        (["01.02.24"], "ambiguous", []),
+        (["1/2/2024"], "ambiguous", []),
+        (["1,5", "2.5"], None, []),
+        (["0801", "8001"], None, []),
+        (["a", "1"], None, []),
+        *(
+            ([cell], None, [])
+            for cell in ("12,34,5", "$", "%", "-", "$a", "1 2", "()", "1_000", "0x10", "١٢")
+        ),
     ],
 )
-def test_kinds_of_cells(cells: list[str], kind: str | None) -> None:
-    assert kind_of([*cells, None]) == kind
+def test_kinds_of_cells(cells: list[str], kind: str | None, values: list[float]) -> None:
+    reading = read_cells(cells, None, None, None, None)
+    if kind in (None, "ambiguous"):
+        assert not isinstance(reading, Reading)
+        assert (reading is None) == (kind is None)
+        return
+    assert isinstance(reading, Reading)
+    assert reading.kind == kind
+    assert [reading.values[cell] for cell in cells] == values
 
 
-@pytest.mark.parametrize("cell", ["12,34", "1,2345", "$", "%", "-", "", "$a", "1 2", "()"])
-def test_what_is_no_money(cell: str) -> None:
-    assert money(cell) is None
+def test_options_decide_what_can_be_read_in_two_ways(tmp_path: Path) -> None:
+    columns: dict[str, list[Any]] = {
+        "x": ["1.234", "950"] * 20,
+        "when": ["3/4/2024", "5/6/2024"] * 20,
+        "y": [0, 1] * 20,
+    }
+    spec = write(tmp_path / "a.csv", columns)
+    with pytest.raises(
+        ArgumentError, match=r"(?s)1\.234 or 1234\. Give --decimal.*2024-04-03 or 2024-03-04\. Give"
+    ):
+        load(spec)
+    for mark, value in ((".", 1.234), (",", 1234.0)):
+        options = TableOptions(decimal=mark, date_format="%d/%m/%Y", date_features="trend")
+        data = load(spec, options=options)
+        assert float(whole(data, "x")[0]) == pytest.approx(value, rel=1e-5)
+        assert float(whole(data, "when")[0]) == pytest.approx(19816, abs=0.01)
+    assert float(
+        whole(load(spec, options=TableOptions(thousands=".", drop="when")), "x")[0]
+    ) == pytest.approx(1234)
+
+
+def test_kinds_as_people_mean_them(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    count = 300
+    columns: dict[str, list[Any]] = {
+        "postcode": [f"{int(code):05d}" for code in rng.choice([800, 1234, 80331], count)],
+        "smoker": rng.choice(["yes", "no", "Y", "N", "true", "False"], count).tolist(),
+        "row_number": list(range(5, 5 + count)),
+        "account": rng.permutation(np.arange(100_000, 100_000 + 7 * count, 7)).tolist(),
+        "weight": (rng.permutation(np.arange(0, 11 * count, 11)) % 9973).tolist(),
+        "shop": [f"shop {int(at) if at < 70 else 0}" for at in rng.integers(0, 140, count)],
+        "gap": [("-", "3", "5")[at % 3] for at in range(count)],
+        "y": rng.integers(0, 2, count).tolist(),
+    }
+    spec = write(tmp_path / "a.csv", columns)
+    with pytest.raises(ArgumentError, match=r"100 times.*--na=-"):
+        load(spec)
+    data = load(spec, options=TableOptions(na="-"))
+    assert data.recipe is not None
+    found = {column.name: column for column in data.recipe.columns}
+    kinds = {name: column.kind for name, column in found.items()}
+    assert kinds == {
+        "postcode": "category",
+        "smoker": "boolean",
+        "row_number": "dropped",
+        "account": "dropped",
+        "weight": "number",
+        "shop": "category",
+        "gap": "number",
+    }
+    assert len(found["smoker"].categories) == 2
+    assert len(found["shop"].categories) == 50
+    assert OTHER_CATEGORY in found["shop"].categories
+    assert "shop 0" in found["shop"].categories
+    assert any("weight" in note for note in data.notes)
+    kept = load(spec, options=TableOptions(na="-", keep="account", drop="shop", max_categories=2))
+    assert kept.recipe is not None
+    kinds = {column.name: column.kind for column in kept.recipe.columns}
+    assert (kinds["account"], kinds["shop"]) == ("number", "dropped")
+
+
+def test_duplicate_and_empty_names_are_numbered(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(
+        "a,,a,y\n" + "".join(f"{at % 7},{at % 5},{at % 3},{at % 2}\n" for at in range(30))
+    )
+    data = load(f"csv:{tmp_path}/a.csv")
+    assert data.feature_names == ("a", "column 2", "a (2)")
+
+
+def test_leaks_and_twins_are_warned_of(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 2, 400)
+    columns: dict[str, list[Any]] = {
+        "x": [f"{value:.4f}" for value in rng.normal(size=400)],
+        "refund": [
+            f"{100 * label + value:.2f}" for label, value in zip(labels, rng.random(400), strict=True)
+        ],
+        "y": labels.tolist(),
+    }
+    for name in columns:
+        columns[name][200:] = columns[name][:200]
+    notes = load(write(tmp_path / "a.csv", columns)).notes
+    assert any(note.startswith("Leak? 'refund'") and "--drop refund" in note for note in notes)
+    assert not any(note.startswith("Leak? 'x'") for note in notes)
+    assert any(note.startswith("Duplicates") for note in notes)
+
+
+def test_moved_rows_are_written_as_the_file_writes_them(tmp_path: Path) -> None:
+    days = [f"{1 + at % 28:02d}.{1 + at % 12:02d}.2024" for at in range(COUNT)]
+    columns: dict[str, list[Any]] = {
+        "income": [f"€{at}.{100 + at},50" for at in range(1, COUNT + 1)],
+        "rate": [f"{at % 7}%" for at in range(COUNT)],
+        "since": days,
+        "age": [None if at % 10 == 3 else 20 + at for at in range(COUNT)],
+        "town": [None if at % 8 == 5 else ("Bern", "Chur")[at % 2] for at in range(COUNT)],
+        "y": [at % 2 for at in range(COUNT)],
+    }
+    data = load(write(tmp_path / "a.csv", columns, ";"), options=DATED)
+    shown = decode_rows(data, data.test.inputs)
+    for name, cells in shown.items():
+        expected = [
+            "" if columns[name][row] is None else str(columns[name][row]) for row in data.rows["test"]
+        ]
+        assert cells == expected, name
+    moved = data.test.inputs.clone()
+    assert data.input_scale is not None
+    moved[:, 0] += 1000 / data.input_scale[1][0]
+    first = columns["income"][int(data.rows["test"][0])]
+    raised = float(first[1:].replace(".", "").replace(",", ".")) + 1000
+    assert decode_rows(data, moved)["income"][0] == f"€{raised:,.2f}".translate(str.maketrans(",.", ".,"))
+
+
+def test_new_rows_are_read_as_the_runs_table_was(tmp_path: Path) -> None:
+    """What can be read in two ways is read like the column of the run, if that showed the same signs."""
+
+    def table(name: str, cells: list[str]) -> str:
+        return write(tmp_path / name, {"x": (cells * 20)[:20], "y": [0, 1] * 10}, ";")
+
+    def values(ours: SplitDataset, spec: str) -> list[float]:
+        new = load_like(ours, spec)
+        rows = torch.cat([new.rows[name] for name in ("train", "calibration", "test")]).argsort()
+        inputs = torch.cat([new.train.inputs, new.calibration.inputs, new.test.inputs])[rows].double()
+        assert ours.input_scale is not None
+        return (inputs[:2, 0] * ours.input_scale[1] + ours.input_scale[0]).tolist()
+
+    points, commas = load(table("p.csv", ["1.5", "1950.25"])), load(table("c.csv", ["1.950,25", "1,5"]))
+    assert values(points, table("n.csv", ["1.234", "950"])) == pytest.approx([1.234, 950], rel=1e-4)
+    assert values(commas, table("n.csv", ["1.234", "950"])) == pytest.approx([1234, 950], rel=1e-4)
+    assert values(points, table("n.csv", ["1,5", "2,5"])) == pytest.approx([1.5, 2.5], rel=1e-4)
+    with pytest.raises(ArgumentError, match=r"1234 or 1\.234"):
+        load_like(points, table("n.csv", ["1,234", "950"]))
 
 
 def test_splits_keep_what_they_promise(tmp_path: Path) -> None:
@@ -245,7 +413,7 @@ def test_splits_keep_what_they_promise(tmp_path: Path) -> None:
 
 def test_new_tables_are_read_by_the_old_ones_recipe(tmp_path: Path) -> None:
     """Fewer categories, others, gaps where there were none, other columns and another order."""
-    ours = load(write(tmp_path / "a.csv", messy()))
+    ours = load(write(tmp_path / "a.csv", messy()), options=DATED)
     later = messy()
     later["town"] = ["Bern"] * 20 + ["Basel"] * 20
     later["rate"][0] = None
@@ -266,7 +434,7 @@ def test_new_tables_are_read_by_the_old_ones_recipe(tmp_path: Path) -> None:
     )
     assert theirs.notes == (
         "50.00% of 'town' count as unknown, a category that no row of the run had: Basel.",
-        f"2.50% of 'rate' are missing: they get the training median, {ours.recipe.columns[5].median:.4g}.",  # type: ignore[union-attr]
+        f"2.50% of 'rate' are missing: they get the training median, {ours.recipe.columns[5].median:.0f}%.",  # type: ignore[union-attr]
     )
     del later["age"], later["since"]
     later["rate"][3] = "much"

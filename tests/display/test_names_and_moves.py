@@ -28,7 +28,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder, draws = tmp_path_factory.mktemp("names"), np.random.default_rng(0)
     columns = draws.normal(size=(80, len(NAMES)))
     rows = [
-        ",".join([*(f"{value:.3f}" for value in row), "yes" if row.sum() > 0 else "no"]) for row in columns
+        ",".join([*(f"{value:.4f}" for value in row), "yes" if row.sum() > 0 else "no"]) for row in columns
     ]
     (folder / "data.csv").write_text("\n".join([",".join([*NAMES, "label"]), *rows]))
     done = certus("train", "csv:data.csv", *QUICK, "--target", "label", "-o", "run", folder=folder)
@@ -75,6 +75,7 @@ def test_pictures_show_names_as_they_are(place: Path) -> None:
     assert re.search(r">\d\. \$x\$ and \$y\$</text>", (place / "drawn.svg").read_text())
 
 
+@pytest.mark.quick_share(3)
 @pytest.mark.parametrize(("price", "change"), [("", 1.0), ("size=4", 0.5), ("size=inf", 0.2)])
 def test_the_example_of_a_move_costs_rho(price: str, change: float, tmp_path: Path) -> None:
     """Values 0 and 20 have a standard deviation of 10: ρ = 0.01 is a tenth of it, half of that at price 4.
@@ -98,6 +99,7 @@ def test_the_example_of_a_move_costs_rho(price: str, change: float, tmp_path: Pa
     )  # the split is random, so the deviation is near 10
 
 
+@pytest.mark.quick_share(3)
 @pytest.mark.parametrize(("cost", "each"), [("natural", 0.05), ("linf", 0.1), ("l1", 0.025)])
 def test_the_example_of_pixels_costs_rho(cost: str, each: float, tmp_path: Path) -> None:
     """Four pixels at ρ = 0.01: one alone by 0.1; all by 0.1/√4 in L2, 0.1 in the sup-norm, 0.1/4 in L1."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 import html
 import io
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,7 +19,9 @@ from PIL import Image
 from certus._format import at_least, at_most
 from certus.certificates.files import read_certificate
 from certus.display.report.contents import scope
+from certus.display.report.opening import certified_recalls
 from certus.display.report.page import slider
+from certus.runs import load_run
 from certus.smoothing import SmoothedCertificate
 from tests.browser import CUT, OVERLAPS, opened, requested, until
 from tests.certificates.small_run import certify_small, make_run
@@ -114,7 +118,7 @@ def test_the_read_out_is_one_table(place: Path) -> None:
 
 def test_the_slider_has_a_cell_for_every_number(text: str) -> None:
     ids = {name for reading in _told(text)["readings"] for name in reading["cells"]}
-    assert ids == set(re.findall(r'<td id="(read-[^"]+)"></td>', text))
+    assert ids == set(re.findall(r'<td id="(read-[^"]+)">[^<]+</td>', text))
 
 
 def test_certified_accuracy_falls_at_the_radii_of_the_certificate(place: Path, text: str) -> None:
@@ -140,13 +144,18 @@ def test_sections_without_data_are_absent(text: str) -> None:
     assert "Training" not in headings
     assert "What the worst case changes" not in headings
     assert headings == [
+        "run",
+        "&lt;b&gt;&amp;amp;",
+        "Class by class",
+        "Where it is fragile",
+        "Ten words",
+        "The run in sentences",
         "The worst case, from below and from above",
         "Certified accuracy",
         "Certified in noise",
         "Attacks",
         "Nearest errors",
         "Smoothness, layer by layer",
-        "Fragile features",
         "Data, seeds, versions, commands",
     ]
 
@@ -210,7 +219,7 @@ def test_a_certificate_of_other_weights_is_left_out(place: Path, tmp_path: Path)
         (tmp_path / "run/certificate").rename(place / "run/certificate")
     assert done.returncode == 0, done.stderr
     assert "it belongs to other weights" in done.stderr
-    assert "The worst case" not in (tmp_path / "page.html").read_text()
+    assert "The worst case, from below" not in (tmp_path / "page.html").read_text()
 
 
 def test_refused(place: Path) -> None:
@@ -308,6 +317,9 @@ def test_in_a_browser(place: Path, tmp_path: Path, width: int) -> None:
     """The slider moves and reads out the certificate; no error, nothing from outside, no text on text."""
     found = read_certificate(place / "run/certificate/certificate.json")
     with opened(place / "page.html", tmp_path, width) as driver:
+        assert driver.execute_script(OVERLAPS) == []  # with the appendix closed, as it is at first
+        driver.execute_script("document.querySelector('details').open = true")
+        until(driver, "document.querySelectorAll('.appendix .main-svg').length > 0")
         grid = [reading["rho"] for reading in _told((place / "page.html").read_text())["readings"]]
         for rho in (found.rhos[0], 0.0, found.rhos[-1]):
             driver.execute_script(
@@ -355,3 +367,75 @@ def test_in_a_browser(place: Path, tmp_path: Path, width: int) -> None:
         assert driver.execute_script(f"return {words}") == "rgb(0, 0, 0)"  # on white paper
         assert driver.get_log("browser") == []
         assert requested(driver) == []
+
+
+# The opening, for readers who do not write code
+
+
+def test_the_verdict_follows_the_limit(place: Path, tmp_path: Path) -> None:
+    """No limit, one above the proven bound, and one below it."""
+    found = read_certificate(place / "run/certificate/certificate.json")
+    high = found.bracket(max(found.rhos)).error_high
+    assert high is not None
+    verdicts = []
+    for limit in (None, min(1.0, high + 0.01), high - 0.01):
+        options = () if limit is None else ("--require", f"error<={limit}@rho={max(found.rhos)}")
+        page = tmp_path / "page.html"
+        more = ("--samples", "4", "--author", "A. <Validator>", "--purpose", "tests", "--date", "2026-11-18")
+        done = certus("report", "run", *more, *options, "-o", str(page), folder=place)
+        assert done.returncode == 0, done.stderr
+        text = page.read_text()
+        verdicts += re.findall(r'<div class="verdict (\w+)"', text)
+        assert "2026-11-18" in text
+        assert "Author: A. &lt;Validator&gt;" in text
+        body = text[: text.index("<script")]
+        assert f"≤ {at_most(100 * high, 1)}%" in body  # without any script
+        assert len(text.encode()) < 2_000_000
+    assert verdicts == ["none", "pass", "fail"]
+    refused(certus("report", "run", "--require", "error<", folder=place), "`--require`")
+
+
+def test_recall_in_the_worst_case_is_below_any_attack(place: Path) -> None:
+    """An adversary who spends the whole budget on one class, by the errors that were found."""
+    found = read_certificate(place / "run/certificate/certificate.json")
+    assert found.attained_error_cost is not None
+    assert found.proven_error_cost is not None
+    trained = load_run(place / "run", data=f"npz:{place / 'data.npz'}")
+    report = SimpleNamespace(certificate=found, trained=trained)
+    rho = max(found.rhos)
+    recalls = certified_recalls(report, found.bracket(rho))  # type: ignore[arg-type]
+    targets = trained.data.test.targets
+    assert set(recalls) >= set(targets.unique().tolist())
+    for label in targets.unique().tolist():
+        recall, inside = recalls[label], targets == label
+        spent = found.attained_error_cost[inside].sort().values.cumsum(0)
+        bought = int((spent <= rho * len(targets)).sum())
+        assert recall <= 1 - bought / int(inside.sum()) + 1e-12
+        least = found.proven_error_cost[inside].sort().values.cumsum(0)
+        assert recall >= 1 - (1 + int((least <= rho * len(targets)).sum())) / int(inside.sum()) - 1e-9
+
+
+def test_it_prints_to_two_pages(place: Path, tmp_path: Path) -> None:
+    done = certus("report", "run", "--samples", "4", "-o", str(tmp_path / "one.html"), folder=place)
+    assert done.returncode == 0, done.stderr
+    with opened(tmp_path / "one.html", tmp_path, 1280) as driver:
+        printed = driver.execute_cdp_cmd(
+            "Page.printToPDF", {"preferCSSPageSize": True, "printBackground": True}
+        )
+        pdf = base64.b64decode(printed["data"])
+        assert 1 <= len(re.findall(rb"/Type\s*/Page\b", pdf)) <= 2
+        # By keyboard: the appendix is the first control, and opens.
+        body = driver.find_element("tag name", "body")
+        body.send_keys("\ue004")  # Tab
+        focused = driver.switch_to.active_element
+        assert focused.tag_name == "summary"
+        focused.send_keys("\ue007")  # Enter
+        until(driver, "document.querySelector('details').open")
+
+
+def test_numbers_are_there_without_scripts(place: Path, text: str) -> None:
+    found = read_certificate(place / "run/certificate/certificate.json")
+    bracket = found.bracket(max(found.rhos))
+    body = text[: text.index("<script")]
+    assert f">{at_most(bracket.loss_high)}</td>" in body
+    assert f">{at_least(bracket.error_low or 0.0)}</td>" in body

@@ -59,7 +59,7 @@ def test_any_number_of_panels(count: int, drawn: list[Figure], tmp_path: Path) -
         assert f"<!-- {words} -->" in picture
 
 
-def test_what_the_title_says_is_not_said_again(drawn: list[Figure], tmp_path: Path) -> None:
+def test_the_title_is_not_repeated(drawn: list[Figure], tmp_path: Path) -> None:
     for panels in ([PANELS[0]], PANELS):
         draw_sweeps(panels, tmp_path / "a.png", title="8 samples; norm 2, 15 steps")
     alone, *both = (axes.get_title() for figure in drawn for axes in figure.axes)

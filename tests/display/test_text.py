@@ -122,7 +122,7 @@ def test_numbers_stay_whole_where_heads_fold(monkeypatch: pytest.MonkeyPatch) ->
         assert set(" ".join(lines[:-1]).split()) == words
 
 
-def test_what_cannot_be_a_table_is_told_row_by_row(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wide_tables_are_printed_row_by_row(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "40")
     made = make_table("run", "model", "test accuracy", "gamma")
     made.add_row("runs/one-of-many-with-a-name", "mlp:128,128:elu", "0.9499", "5.046")

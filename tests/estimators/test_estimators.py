@@ -317,7 +317,7 @@ def test_early_stopping_keeps_the_best(capsys: pytest.CaptureFixture[str]) -> No
         ({"early_stopping": True, "validation_fraction": 0.001}, "`early_stopping` cannot hold out"),
     ],
 )
-def test_what_is_refused(options: dict[str, Any], words: str) -> None:
+def test_refusals(options: dict[str, Any], words: str) -> None:
     with pytest.raises(CertusError, match=words):
         classifier(**options).fit(X, LABELS)
 

@@ -70,6 +70,7 @@ ASCENTS = [
 ]
 
 
+@pytest.mark.quick_share(3)
 @pytest.mark.parametrize(("cost", "domain"), PAIRS)
 @pytest.mark.parametrize(("loss", "maximizer"), ASCENTS)
 def test_smooth_costs(loss: PlaneLoss, maximizer: Maximizer, cost: PlaneCost, domain: Domain) -> None:

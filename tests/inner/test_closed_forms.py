@@ -13,7 +13,7 @@ import cvxpy as cp
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -24,6 +24,7 @@ from certus.domains import Ball, Domain, Unbounded
 from certus.inner import BarzilaiBorwein, Maximizer, PaperAscent
 from certus.kernel.evidence import Evidence
 from tests.oracles import Array, solve_concave
+from tests.shares import examples
 
 SIZE, COUNT = 6, 4
 MAXIMIZERS = [BarzilaiBorwein(tolerance=1e-14, max_gradients=300), PaperAscent(steps=1200)]
@@ -56,6 +57,7 @@ COSTS: list[tuple[Cost, Array]] = [
 NAMES = ["L2", "weighted", "full"]
 
 
+@pytest.mark.quick_share(3)
 @pytest.mark.parametrize("maximizer", MAXIMIZERS, ids=["default", "paper"])
 @pytest.mark.parametrize("masked", [False, True], ids=["all", "masked"])
 @pytest.mark.parametrize(("cost", "metric"), COSTS, ids=NAMES)
@@ -137,7 +139,7 @@ def constrained_maximum(
 GAP_DOMAINS: list[Domain] = [Unbounded(), Box(-0.4, 0.5), Ball(0.1, 0.9)]
 
 
-@settings(max_examples=40)
+@examples(20)
 @given(
     seed=st.integers(0, 10_000),
     which=st.integers(0, 2),

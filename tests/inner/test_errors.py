@@ -349,7 +349,7 @@ TABLE: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
     "label cost called": (
         lambda: WRM(1.0, label_cost=LabelCost(1.0, 2))(LOSS, X, Y),
         UnsupportedError,
-        "labels move too: use `solve`",
+        "labels move too: call `solve`",
     ),
     "label cost targets": (
         lambda: WRM(1.0, label_cost=LabelCost(1.0, 2)).solve(lambda z: z.sum(1), X),

@@ -80,7 +80,7 @@ def test_far_points_are_projected_in_float32() -> None:
     torch.testing.assert_close(infinite, torch.tensor([[2.0, 0.0]]))
 
 
-def test_what_was_solved_can_be_fed_back() -> None:
+def test_solutions_can_be_inputs() -> None:
     domain = Ball(1000.0, 1e-2)
     found = WRM(1e-3, domain=domain).solve(lambda z: z.sum(1), torch.full((1, 8), 1000.0))
     assert domain.contains(found.inputs).all()
@@ -256,7 +256,7 @@ def test_the_papers_schedule_does_not_wander_past_nan() -> None:
     assert found.status[0] == Status.NONFINITE
 
 
-def test_what_is_returned_is_the_callers_to_change() -> None:
+def test_results_can_be_modified_by_the_caller() -> None:
     targets, inputs = torch.tensor([0, 1]), torch.zeros(2, 2)
     for maximizer in (BarzilaiBorwein(), PaperAscent(2)):
 

@@ -39,7 +39,7 @@ def test_perturb_and_call_agree(name: str) -> None:
     assert all(values.shape == (6,) for values in found.measured.values())
 
 
-def test_what_is_measured() -> None:
+def test_measurements() -> None:
     assert METHODS["erm"].perturb(loss(), INPUTS, TARGETS).measured == {}
     found = METHODS["fgsm"].perturb(loss(), INPUTS, TARGETS)
     torch.testing.assert_close(found.measured["rho_running"], torch.full((6,), 3 * 0.1**2))
@@ -101,7 +101,7 @@ def test_a_name_is_no_method() -> None:
 
 
 @pytest.mark.parametrize("method", ["gradient", 3.0, WRM])
-def test_what_is_no_method_is_refused(method: object) -> None:
+def test_values_that_are_not_methods_are_refused(method: object) -> None:
     data = certus.data.Samples(INPUTS, TARGETS)
     with pytest.raises(ArgumentError, match=r"`method` must be a method, such as certus.WRM\(gamma=2.0\)"):
         fit(nn.Linear(3, 2), data, method=method)  # type: ignore[arg-type]

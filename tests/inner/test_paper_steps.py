@@ -46,7 +46,7 @@ def test_the_surrogate_has_the_range_of_the_loss(z: Tensor, theta: Tensor, gamma
 
 
 @given(z=points, theta=points, gamma=gammas)
-def test_what_a_move_costs_is_paid_by_the_loss(z: Tensor, theta: Tensor, gamma: float) -> None:
+def test_the_loss_gains_at_least_the_cost_of_a_move(z: Tensor, theta: Tensor, gamma: float) -> None:
     """γ c(T, z) ≤ ℓ(T) − ℓ(z) ≤ 2M: T is at least as good as staying."""
     there = moved(theta, z, gamma)
     paid = gamma * float((there - z).square().sum())

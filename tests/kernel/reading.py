@@ -9,7 +9,7 @@ from certus.bounds.network import read_network, read_nodes
 from certus.bounds.norm_proposals import claim_norms
 from certus.kernel.graph import Graph
 from certus.kernel.operators import Affine
-from certus.kernel.primitive import Primitive
+from certus.kernel.passes import Primitive
 
 Shape = tuple[int, ...]
 

@@ -6,7 +6,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
@@ -65,19 +65,16 @@ def test_constants(name: str) -> None:
     assert (max(-least, most), flattest, sharpest) == pytest.approx((steep, low, high), abs=2e-6)
 
 
-CENTERS, WIDTHS = st.floats(-6, 6), st.floats(0, 5)
-
-
 @pytest.mark.parametrize("name", LAYERS)
-@settings(max_examples=settings().max_examples // 4)
-@given(center=CENTERS, width=WIDTHS)
-def test_ranges_hold_the_derivatives(name: str, center: float, width: float) -> None:
-    check_ranges(name, center, width)
+def test_ranges_hold_the_derivatives(name: str) -> None:
+    generator = torch.Generator().manual_seed(0)
+    for center, width in torch.rand(12, 2, generator=generator, dtype=torch.float64).tolist():
+        check_ranges(name, 12 * center - 6, 5 * width**2)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("name", LAYERS)
-@given(center=CENTERS, width=WIDTHS)
+@given(center=st.floats(-6, 6), width=st.floats(0, 5))
 def test_ranges_hold_the_derivatives_of_all_examples(name: str, center: float, width: float) -> None:
     check_ranges(name, center, width)
 

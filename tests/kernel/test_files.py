@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import json
 import math
 import os
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -235,7 +236,15 @@ def check_equal(first: Problem, second: Problem) -> None:
         assert torch.equal(expected, value)
 
 
-@pytest.mark.parametrize("name", NETWORKS)
+def quick(names: Iterable[str], *others: str) -> list[Any]:
+    """All names, of which ``others`` wait for the soak."""
+    return [pytest.param(name, marks=pytest.mark.soak if name in others else ()) for name in names]
+
+
+@pytest.mark.parametrize(
+    "name",
+    quick(NETWORKS, "linear", "no bias", "scaled", "units first", "strided", "convolutions", "perceptron"),
+)
 def test_bounds_of_a_network_are_the_same(name: str) -> None:
     model, shape = NETWORKS[name]()
     original = problem(model, shape, CrossEntropy(), SquaredL2(), Box(0, 1))
@@ -257,8 +266,13 @@ def test_bounds_for_a_cost_are_the_same(name: str, network: str) -> None:
     check_equal(original, read_back(original))
 
 
-@pytest.mark.parametrize("name", CRITERIA)
-@pytest.mark.parametrize("domain", DOMAINS)
+@pytest.mark.parametrize(
+    ("name", "domain"),
+    [
+        pytest.param(name, domain, marks=pytest.mark.soak if place % 3 else ())
+        for place, (name, domain) in enumerate(itertools.product(CRITERIA, DOMAINS))
+    ],
+)
 def test_bounds_for_losses_and_domains_are_the_same(name: str, domain: str) -> None:
     criterion, outputs = CRITERIA[name]
     model = nn.Sequential(nn.Linear(4, 5), nn.Softplus(), nn.Linear(5, outputs))
@@ -279,7 +293,11 @@ def test_hinges_of_linear_scores_are_the_same(power: int) -> None:
 
 
 @pytest.mark.parametrize("settings", ACTIVATIONS, ids=str)
-@pytest.mark.parametrize("sharpness", [1.0, 0.7, torch.tensor([0.5, 2.0, 3.0]).double()], ids=str)
+@pytest.mark.parametrize(
+    "sharpness",
+    [torch.tensor([0.5, 2.0, 3.0]).double(), *(pytest.param(b, marks=pytest.mark.soak) for b in (1.0, 0.7))],
+    ids=str,
+)
 def test_bounds_of_an_activation_are_the_same(settings: Any, sharpness: Any) -> None:
     units = Pointwise(scalar(*settings), (3,), sharpness)
     first, last = (Dense(torch.randn(3, 3).double(), torch.randn(3).double()) for _ in range(2))
@@ -493,7 +511,7 @@ JUNK: list[Any] = [
 ]
 
 
-@pytest.mark.parametrize("count", [15, pytest.param(60, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("count", [8, pytest.param(60, marks=pytest.mark.soak)])
 @pytest.mark.parametrize(
     "network", ["dense", "pooled", "grouped", "concatenated", "transposed", "batch norm"]
 )
@@ -665,7 +683,10 @@ def test_only_regular_files_are_read(tmp_path: Path) -> None:
     assert read_bytes(tmp_path / "file") == b"abc"
 
 
-@pytest.mark.parametrize("network", ["dense", "pooled", "concatenated", "batch norm", "transposed"])
+@pytest.mark.parametrize(
+    "network",
+    quick(["dense", "pooled", "concatenated", "batch norm", "transposed"], "pooled", "concatenated"),
+)
 def test_a_loaded_network_computes_what_the_model_does(network: str, tmp_path: Path) -> None:
     model, shape = NETWORKS[network]()
     save_problem(tmp_path, problem(model, shape, CrossEntropy(), WeightedL2(torch.rand(shape) + 0.5)))

@@ -12,7 +12,7 @@ from scipy.optimize import linprog
 from torch import Tensor
 
 from certus.certificates.error_costs import proposed_gamma, worst_error
-from certus.kernel.knapsack import dual_bound, error_gains, worst_error_rate
+from certus.kernel.error_rates import dual_bound, error_gains, worst_error_rate
 from certus.kernel.passes import Refused
 
 RHOS = (0.0, 1e-9, 0.003, 0.05, 0.4, 3.0, 1e6)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 import certus
 from certus.bounds import norm_proposals
 from certus.bounds.norm_proposals import is_small
-from certus.kernel import curvature, smoothness
+from certus.kernel import pointwise, smoothness
 from certus.kernel.norms import checked_quadratic
 from certus.kernel.operators import Affine
 from tests.bounds.networks import sample
@@ -188,7 +188,7 @@ def test_exact_eigenvalues_and_what_stands_for_them(monkeypatch: pytest.MonkeyPa
     found = sample(model, certus.CrossEntropy(), points, targets, margins=True)
     seen: list[float] = []
     for work in (2e9, 3e4, 0.0):
-        monkeypatch.setattr(curvature, "_EIGENVALUE_WORK", work)
+        monkeypatch.setattr(pointwise, "_EIGENVALUE_WORK", work)
         bound = certus.input_smoothness(model)
         assert bound.margin_curvature is not None
         assert all(found.curvature.max() <= value for value in bound.bounds.values())

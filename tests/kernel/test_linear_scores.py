@@ -73,7 +73,7 @@ def exact_supremum(loss: Loss | None, level: float, stiffness: float) -> tuple[f
         def derivative(t: Array | float) -> Array:
             return np.asarray(1 / (1 + np.exp(-(level + t))) - 2 * stiffness * t)
 
-        ends = np.linspace(0.0, 1 / (2 * stiffness) + 1e-9, 20_001)
+        ends = np.linspace(0.0, 1 / (2 * stiffness) + 1e-9, 2_001)
         rising = derivative(ends) > 0
         turns = (rising[:-1] & ~rising[1:]).nonzero()[0]
         places = [brentq(derivative, ends[at], ends[at + 1], xtol=1e-15) for at in turns]
@@ -93,10 +93,10 @@ def test_suprema_and_radii_are_exact(loss: str, cost: str) -> None:
     generator = torch.Generator().manual_seed(3)
     weight = torch.randn(outputs, 5, generator=generator, dtype=torch.float64) / 2
     bias = torch.randn(outputs, generator=generator, dtype=torch.float64) / 2
-    inputs = 3 * torch.randn(40, 5, generator=generator, dtype=torch.float64)
-    targets = torch.randint(2, (40,), generator=generator)
+    inputs = 3 * torch.randn(12, 5, generator=generator, dtype=torch.float64)
+    targets = torch.randint(2, (12,), generator=generator)
     if kernel_loss is None:
-        targets = torch.randn(40, generator=generator, dtype=torch.float64)
+        targets = torch.randn(12, generator=generator, dtype=torch.float64)
     graph = Graph((Node((), (5,)), Node((0,), (outputs,), Dense(weight, bias))))
     problem = Problem.of(graph, kernel_loss, COSTS[cost].kernel((5,)), Domain(), (inputs, targets))
     claim_norms(problem.graph)
@@ -144,7 +144,7 @@ def _brute(score: Score, price: float) -> Tensor:
     if score.form is Form.SQUARE:
         spare = (price - score.weight * score.steepness**2).clamp_min(1e-3)
         far = score.weight * score.steepness * score.level.clamp_min(0) / spare
-    r = torch.linspace(0, 1.01, 200_001, dtype=torch.float64) * far.unsqueeze(1)
+    r = torch.linspace(0, 1.01, 50_001, dtype=torch.float64) * far.unsqueeze(1)
     u = score.level.unsqueeze(1) + score.steepness.unsqueeze(1) * r
     h = {
         Form.POSITIVE: u.clamp_min(0),

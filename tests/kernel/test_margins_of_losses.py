@@ -15,6 +15,7 @@ from torch import Tensor
 from certus.kernel.losses import Form, Hinge, Rounding, Score, Softmax, SquaredError, margins_above
 from certus.kernel.radial import Profile
 from certus.kernel.rounding import FEW, HUNDREDS, MANY, SOME, TENS, slack
+from tests.kernel.margins import near
 
 ctx.prec = 200
 LEVELS = (-30.0, -1.3, 0.0, 0.4, 2.0, 25.0)
@@ -77,7 +78,7 @@ def test_suprema_of_softplus(level: float, root: float) -> None:
         score = Score(Form.SOFTPLUS, tensor(level), tensor(steepness), weight)
         exact, rise, sizes = softplus(level, root, kappa)
         bound = score.bound(price, tensor(root))
-        assert above(bound, weight * exact, weight * SOME * (sizes + 2 * abs(float(rise))), 3)
+        assert above(bound, weight * exact, weight * SOME * sizes, 4 + 4 * float(rise) / sizes)
     assert score.bound(1e-4, tensor(root)) == (math.inf if root < 40 else score.bound(1e-4, tensor(root)))
 
 
@@ -89,14 +90,14 @@ def test_errors_of_gradients_and_margins() -> None:
     given = rounding()
     exact = (0.7 + 0.1) * 1e-2 + 0.1 * 5
     assert above(given.gradient(tensor(0.7), tensor(0.1)), arb(exact), MANY * exact)
-    assert float(given.difference()) == pytest.approx(2e-2 + 2 * FEW * 5, rel=1e-15)
+    assert float(given.difference()) == near(2e-2 + 2 * FEW * 5, rel=1e-15)
     outputs, labels = torch.tensor([[3.0, -1.0, 2.5]], dtype=torch.float64), torch.tensor([0])
     exactly = Rounding(tensor(2.0), tensor(0.0), tensor(5.0), tensor(1e-2), 3)
     margins = margins_above(outputs, labels, exactly)[0]
     assert margins[0] == 0
     assert above(margins[1], arb(-4), 4 * TENS)
     assert above(margins[2], arb(-0.5), 0.5 * TENS)
-    assert float(margins_above(outputs, labels, given)[0, 1]) == pytest.approx(-4 + 2e-3)
+    assert float(margins_above(outputs, labels, given)[0, 1]) == near(-4 + 2e-3)
 
 
 @pytest.mark.parametrize("loss", [Hinge(2), SquaredError()])
@@ -142,10 +143,10 @@ def test_errors_of_a_softmax_loss(loss: Softmax) -> None:
         assert above(found, arb(exact), own + SOME * (1 + height), 1.2)
     exactly = Rounding(tensor(2.0), tensor(0.0), tensor(5.0), tensor(0.0), 3)
     only = float(loss.slack(tensor(0.0), exactly)) - SOME
-    assert only == pytest.approx(own, rel=1e-3)
+    assert only == near(own, rel=1e-3)
     error = math.sqrt(3) * (loss.slope * loss.scale / 2 * 1e-3 + loss.scale * own)
     slopes = (1.5 * loss.slope + error) * 1e-2 + error * 5
-    assert float(loss.slope_error(tensor(0.7), torch.tensor([0]), rounding())) == pytest.approx(
+    assert float(loss.slope_error(tensor(0.7), torch.tensor([0]), rounding())) == near(
         slopes * (1 + MANY), rel=1e-12
     )
 
@@ -175,7 +176,7 @@ def test_levels_and_values_of_a_softmax_loss(loss: Softmax, margins: tuple[float
     share = 1 - 1 / (1 + others.exp())
     error = loss.error(outputs, own)
     assert above(error, share, MANY * float(share), 1.2) or error == 1
-    assert float(loss.values(outputs, labels)) == pytest.approx(float(exact), rel=1e-12, abs=1e-15)
+    assert float(loss.values(outputs, labels)) == near(float(exact), rel=1e-12, abs=1e-15)
 
 
 def test_many_classes_round_by_more() -> None:
@@ -191,9 +192,9 @@ def test_many_classes_round_by_more() -> None:
 def test_a_smoothed_level_is_the_loss() -> None:
     loss, outputs, labels = SOFTMAX[1], torch.tensor([[0.3, -2.0, 1.0]]).double(), torch.tensor([1])
     value = float(loss.values(outputs, labels))
-    assert float(loss.level(outputs, labels, rounding())) == pytest.approx(value + 2e-3, abs=1e-9)
+    assert float(loss.level(outputs, labels, rounding())) == near(value + 2e-3, abs=1e-9)
     mixed = torch.log_softmax(outputs, 1)[0]
-    assert value == pytest.approx(-0.8 * float(mixed[1]) - 0.2 * float(mixed.mean()))
+    assert value == near(-0.8 * float(mixed[1]) - 0.2 * float(mixed.mean()))
 
 
 @pytest.mark.parametrize("outputs", [(3.0, -1.0), (1e6, -1e6)])
@@ -206,19 +207,19 @@ def test_levels_and_slopes_of_a_squared_error(outputs: tuple[float, float]) -> N
     size = math.hypot(*outputs)
     margin = slack(2) * float(away) + math.sqrt(2) * FEW * size
     assert above(SquaredError().level(given, targets, exactly), away, margin, 1.2)
-    assert float(SquaredError().level(given, targets, rounding(2))) == pytest.approx(
+    assert float(SquaredError().level(given, targets, rounding(2))) == near(
         float(away) + math.sqrt(2) * 1e-3, rel=1e-14
     )
     losses = tensor(4.0)
     row = 2 * math.sqrt(float(losses + SquaredError().slack(losses, rounding(2))))
     error = math.sqrt(2) * (2 * 1e-3 + slack(8) * 2.5)
     slopes = (row + error) * 1e-2 + error * 5
-    assert float(SquaredError().slope_error(losses, targets, rounding(2))) == pytest.approx(
+    assert float(SquaredError().slope_error(losses, targets, rounding(2))) == near(
         slopes * (1 + MANY), rel=1e-12
     )
     exact = math.sqrt(2) * slack(8) * 2.5  # of exact outputs
     row = 2 * math.sqrt(float(losses + SquaredError().slack(losses, exactly)))
-    assert float(SquaredError().slope_error(losses, targets, exactly)) == pytest.approx(
+    assert float(SquaredError().slope_error(losses, targets, exactly)) == near(
         ((row + exact) * 1e-2 + exact * 5) * (1 + MANY), rel=1e-14
     )
 
@@ -270,3 +271,30 @@ def test_margins_of_the_lipschitz_rule(gamma: float) -> None:
     exact = arb(0.5) + arb(1.3) ** 2 / (4 * arb(gamma) * arb(0.7))
     bound = profile(0.6, 0.7, 1.3).lipschitz(gamma)
     assert above(bound, exact, SOME * (float(exact) - 0.5), 1.5)
+
+
+def test_constants_of_losses() -> None:
+    """G at most g times the largest slope of a margin, rounded up; α of squares, and 0 for others."""
+    slope, curvature, most = tensor(9.0, 0.1), tensor(7.0, 7.0), tensor(0.3, 0.3)
+    least, same, root = Softmax(2.0, 4.0, 2.0).constants(slope, curvature, most)
+    assert above(least[0], arb(2) * arb(0.3), MANY * 0.6, 1.1)
+    assert float(least[1]) == 0.1
+    assert (same.tolist(), root.tolist()) == ([7.0, 7.0], [0.0, 0.0])
+    assert Softmax(smoothing=0.1).constants(slope, curvature, most)[0].tolist() == slope.tolist()
+    own = [each.tolist() for each in SquaredError().constants(slope, curvature, most)]
+    assert own == [slope.tolist(), curvature.tolist(), most.tolist()]
+    endless = [math.inf, math.inf]
+    own = [each.tolist() for each in Hinge(1).constants(slope, curvature, most)]
+    assert own == [most.tolist(), endless, [0.0, 0.0]]
+    own = [each.tolist() for each in Hinge(2).constants(slope, curvature, most)]
+    assert own == [endless, endless, most.tolist()]
+    for power in (1, 2):
+        assert Hinge(power).slope_error(most, torch.tensor([0, 1]), rounding()).tolist() == endless
+
+
+def test_losses_unless_other_constants_are_given() -> None:
+    assert Softmax() == Softmax(1.0, 1.0, 1.0, 0.0, 0.0, logistic=False)
+    assert Hinge() == Hinge(1)
+    assert Score(Form.POSITIVE, tensor(0.0), tensor(0.0)).weight == 1
+    assert [loss.labelled for loss in (Softmax(), Hinge(), SquaredError())] == [True, True, False]
+    assert [loss.logistic for loss in (Softmax(), Hinge(), SquaredError())] == [False, True, False]

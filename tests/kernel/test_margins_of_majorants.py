@@ -21,6 +21,7 @@ from certus.kernel.pointwise import Pointwise, scalar
 from certus.kernel.problem import Problem, Values
 from certus.kernel.radial import _ends, _root, certified_radii
 from certus.kernel.rounding import MANY, SOME, TENS, slack
+from tests.kernel.margins import near
 
 ctx.prec = 200
 
@@ -49,11 +50,11 @@ def test_multipliers_and_what_is_left_of_the_gradient() -> None:
     for curvature, distance in ((0.1, math.inf), (2.0, math.inf), (2.0, 0.5)):
         multiplier, pull, error = start(0.0, 1e-3, distance).pull(FACTORS, float64([curvature]))
         expected = [max(0.5 / 0.3125, factor * curvature) + 5 / distance for factor in (1.5, 20.0)]
-        assert multiplier[0].tolist() == pytest.approx(expected)
+        assert multiplier[0].tolist() == near(expected)
         for pair, each in enumerate(multiplier[0].tolist()):
-            assert pull[0, :, pair].tolist() == pytest.approx([3 - each * 0.5, -4 - each * 0.25])
+            assert pull[0, :, pair].tolist() == near([3 - each * 0.5, -4 - each * 0.25])
             rounding = TENS * (5 + each * math.sqrt(0.3125))
-            assert float(error[0, pair]) - 1e-3 == pytest.approx(rounding, rel=1e-3)
+            assert float(error[0, pair]) - 1e-3 == near(rounding, rel=1e-3)
 
 
 @pytest.mark.parametrize("height", [-5.0, 0.0, 7.0])
@@ -86,7 +87,7 @@ def test_isotropic_parabolas(curvature: float) -> None:
         margin = SOME * float(square / (2 * spare)) * (1 + curvature / float(spare))
         margin += off * float(square.sqrt() / spare) + SOME * (1 + float(multiplier) * 0.3125 / 2)
         assert 0.8 * margin <= float(arb(float(rise[0, pair])) - exact) <= 1.3 * margin
-        assert float(coefficient[0, pair]) == pytest.approx(float(multiplier), rel=2 * SOME)
+        assert float(coefficient[0, pair]) == near(float(multiplier), rel=2 * SOME)
 
 
 def test_what_a_proposed_factor_misses() -> None:
@@ -101,7 +102,7 @@ def test_what_a_proposed_factor_misses() -> None:
         rest = math.hypot(0.5, 2 * (scale - 1), scale - 1)
         size = math.sqrt(5)
         exact = rest + slack(1) * size * math.sqrt(2) + size * form.skew
-        assert form.lost - 0.125 == pytest.approx(exact * (1 + MANY), rel=1e-12)
+        assert form.lost - 0.125 == near(exact * (1 + MANY), rel=1e-12)
     assert _factored(matrix, 0.125, None).lost == 0.125
     with pytest.raises(Refused):
         _factored(matrix, 0.0, (left, float64([[1.3, 0.0]])))
@@ -113,12 +114,12 @@ def test_roots_of_growths(rise: float, slope: float, curvature: float) -> None:
     for short in (0.1, 1.0, 50.0):
         root = float(_root(*(float64(each) for each in (short, rise, slope, curvature))))
         grown = rise + slope * root + curvature * root**2 / 2
-        assert root == 0 if short <= rise else grown == pytest.approx(short, rel=1e-12)
+        assert root == 0 if short <= rise else grown == near(short, rel=1e-12)
     assert _root(float64(0.0), float64(0.0), float64(0.0), float64(0.0)) == 0
     assert _root(float64(1.0), float64(0.0), float64(0.0), float64(0.0)) == math.inf
     assert _root(float64(1.0), float64(math.inf), float64(0.0), float64(0.0)) == 0
     tiny = float(_root(float64(1e-200), float64(0.0), float64(0.0), float64(1e-250)))
-    assert tiny == pytest.approx(math.sqrt(2e50), rel=1e-12)
+    assert tiny == near(math.sqrt(2e50), rel=1e-12)
 
 
 def test_ends_are_those_of_the_function_that_is_smallest_at_the_outer_edge() -> None:
@@ -191,7 +192,7 @@ def test_the_curvature_of_units_that_are_concave_in_the_square(name: str, sharpn
     layer = hidden_layer(problem)
     assert layer is not None
     assert torch.equal(layer[0], FIRST)
-    assert layer[1] == pytest.approx(slack(0) * float(torch.linalg.matrix_norm(FIRST)))
+    assert layer[1] == near(slack(0) * float(torch.linalg.matrix_norm(FIRST)))
     rival = torch.tensor([1, 0])
     points = float64([[0.0, 0.0], [1.0, 2.0]])
     found = _spread(problem, layer[2], points, rival)
@@ -202,7 +203,7 @@ def test_the_curvature_of_units_that_are_concave_in_the_square(name: str, sharpn
             z = float(inside[unit]) * sharpness
             slope = math.tanh(z) if name == "log_cosh" else z / math.sqrt(1 + z * z)
             exact = weight * sharpness * (slope / z if z else 1.0)
-            assert float(found[row, unit]) == pytest.approx(exact, rel=3e-9, abs=1e-12)
+            assert float(found[row, unit]) == near(exact, rel=3e-9, abs=1e-12)
             assert float(found[row, unit]) >= exact * (1 + 0.9 * MANY)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from fractions import Fraction
 
 import pytest
@@ -15,11 +16,11 @@ from certus.kernel.graph import Graph, Node, _added, _joined_values, _reached, _
 from certus.kernel.losses import Softmax, SquaredError
 from certus.kernel.majorants import constants
 from certus.kernel.operators import Dense
-from certus.kernel.passes import ForwardBound, GradientBound, Refused
-from certus.kernel.primitive import Rounded
+from certus.kernel.passes import ForwardBound, GradientBound, Refused, Rounded
 from certus.kernel.problem import Problem, Values
 from certus.kernel.rounding import MANY, SOME, slack
 from certus.kernel.smoothness import Outputs, Smoothness
+from tests.kernel.margins import near
 
 ctx.prec = 200
 WEIGHT = torch.tensor([[3.0, 0.0, 1.0], [0.0, 4.0, 1.0], [0.0, 0.0, 1.0]], dtype=torch.float64)
@@ -61,7 +62,8 @@ def test_a_linear_softmax_on_a_ball(radius: float) -> None:
     point, labels = float64([[0.5, -0.25, 0.0]]), torch.tensor([0])
     bounds = Smoothness(linear(WEIGHT), Softmax()).bound(point, labels, float64([radius]))
     margins, lengths = (arb(-1) - arb(1.5), arb(-1.5)), (arb(5), arb(3))
-    total = sum(((m + k * arb(radius)).exp() for m, k in zip(margins, lengths, strict=True)), arb(0))
+    rise = arb(radius) * (1 + arb(MANY))
+    total = sum(((m + k * rise).exp() for m, k in zip(margins, lengths, strict=True)), arb(0))
     share = total / (1 + total)
     assert bounds.error is not None
     assert raised(bounds.error, float(share)) or bounds.error == 1
@@ -69,7 +71,7 @@ def test_a_linear_softmax_on_a_ball(radius: float) -> None:
     assert raised(bounds.lipschitz, 5 * error)
     assert raised(bounds.curvature["sum"], 25 * (error * (1 - error) if error < 0.5 else 0.25))
     assert bounds.margins is not None
-    assert bounds.margins[0].tolist() == pytest.approx([0.0, -2.5, -1.5], abs=1e-13)
+    assert bounds.margins[0].tolist() == near([0.0, -2.5, -1.5], abs=1e-13)
     assert bool((bounds.margins[0, 1:] > float64([-2.5, -1.5])).all())
 
 
@@ -93,14 +95,14 @@ def test_rows_of_outputs() -> None:
     assert outputs.classes == 4
     assert 0.9 * slack(3) <= float(outputs.distances[1, 2]) / 5 - 1 <= 10 * slack(3)
     low, high = outputs.hull(torch.tensor([1]))
-    assert low[0, 0].tolist() == pytest.approx([-3.0, 0.0, -1.0], abs=1e-12)
-    assert high[0, 0].tolist() == pytest.approx([0.0, 4.0, 0.0], abs=1e-12)
+    assert low[0, 0].tolist() == near([-3.0, 0.0, -1.0], abs=1e-12)
+    assert high[0, 0].tolist() == near([0.0, 4.0, 0.0], abs=1e-12)
     rounding = 2 * slack(3) * WEIGHT.abs().amax(0)
     assert bool((low[0, 0] <= float64([-3.0, 0.0, -1.0]) - rounding).all())
     assert bool((high[0, 0] >= float64([0.0, 4.0, 0.0]) + rounding).all())
     wide = outputs.hull(None)
     assert torch.equal(wide[0], -wide[1])
-    assert wide[1][0, 0].tolist() == pytest.approx([3.0, 4.0, 1.0], abs=1e-12)
+    assert wide[1][0, 0].tolist() == near([3.0, 4.0, 1.0], abs=1e-12)
     assert bool((wide[1][0, 0] >= float64([3.0, 4.0, 1.0]) + rounding).all())
 
 
@@ -112,9 +114,7 @@ def test_values_and_errors_at_joins() -> None:
     ]
     total = _joined_values(Node((0, 1), (2,)), parts)
     assert total.value.tolist() == [[2.0, 0.0]]
-    assert (total.error - float64([[1.0, 1.25]])).tolist()[0] == pytest.approx(
-        [4 * slack(2), 4 * slack(2)], rel=0.2
-    )
+    assert (total.error - float64([[1.0, 1.25]])).tolist()[0] == near([4 * slack(2), 4 * slack(2)], rel=0.2)
     beside = _joined_values(Node((0, 1), (4,), axis=0), parts)
     assert beside.error.tolist() == [[0.5, 0.25, 0.5, 1.0]]
 
@@ -138,18 +138,14 @@ def test_sums_of_gradients() -> None:
     ]
     total = _added(rows)
     sizes = float64([3.0, 7.0])
-    assert (float64([-3.0, -2.0]) - total.low[0, 0]).tolist() == pytest.approx(
-        (slack(2) * sizes).tolist(), rel=0.1
-    )
-    assert (total.high[0, 0] - float64([1.5, 0.0])).tolist() == pytest.approx(
-        (slack(2) * sizes).tolist(), rel=0.1
-    )
-    assert float(total.norm) == pytest.approx(math.hypot(3, 2))
+    assert (float64([-3.0, -2.0]) - total.low[0, 0]).tolist() == near((slack(2) * sizes).tolist(), rel=0.1)
+    assert (total.high[0, 0] - float64([1.5, 0.0])).tolist() == near((slack(2) * sizes).tolist(), rel=0.1)
+    assert float(total.norm) == near(math.hypot(3, 2))
     assert float(total.curvature if total.curvature is not None else math.nan) == 3.5
     assert _added(rows[:1]) is rows[0]
     size, error = _summed([(float64([2.0]), float64([0.5])), (float64([3.0]), float64([0.25]))])
     assert float(size) == 5
-    assert float(error) - 0.75 == pytest.approx(5 * slack(2), rel=0.2)
+    assert float(error) - 0.75 == near(5 * slack(2), rel=0.2)
     assert _summed([(float64([2.0]), float64([0.5]))]) == (float64([2.0]), float64([0.5]))
 
 
@@ -162,8 +158,8 @@ def test_values_at_samples_are_rounded_outwards(loss: Softmax | SquaredError) ->
     values = Values.at(problem)
     losses = problem.losses(inputs)
     room = problem.slack(losses, problem.rounding)
-    assert (values.loss - losses).tolist() == pytest.approx(room.tolist(), rel=0.01)
-    assert (losses - values.start).tolist() == pytest.approx((1.1 * room).tolist(), rel=0.01)
+    assert (values.loss - losses).tolist() == near(room.tolist(), rel=0.01)
+    assert (losses - values.start).tolist() == near((1.1 * room).tolist(), rel=0.01)
     leaf = inputs.clone().requires_grad_()
     (slopes,) = torch.autograd.grad(problem.losses(leaf).sum(), leaf)
     lengths = slopes.norm(dim=1)
@@ -180,7 +176,7 @@ def test_values_at_samples_are_rounded_outwards(loss: Softmax | SquaredError) ->
         assert bool((values.steepness <= exact * (1 + 2 * SOME) + 1e-12).all())
         found = constants(problem, values)
         assert bool((found.margin_lipschitz <= values.steepness).all())
-        assert found.slope.tolist() == pytest.approx([5.0, 4.0])
+        assert found.slope.tolist() == near([5.0, 4.0])
 
 
 @pytest.mark.parametrize(
@@ -202,7 +198,7 @@ def test_shares_of_the_curvature_behind_a_sum(lengths: tuple[float, float]) -> N
         for share, length in zip(exact, lengths, strict=True):
             assert 0.85 * slack(2) <= share * Fraction(length) / total - 1 <= 1.2 * slack(2)
     for part in parts:
-        assert float(part.norm) == pytest.approx(math.sqrt(5))  # of the largest entries
+        assert float(part.norm) == near(math.sqrt(5))  # of the largest entries
 
 
 def test_a_concatenation_parts_its_gradients() -> None:
@@ -214,7 +210,7 @@ def test_a_concatenation_parts_its_gradients() -> None:
     first, second = graph._parted(graph.nodes[2], rows, [float64([1.0]), float64([2.0])])
     assert first.high.tolist() == [[[1.0, 4.0]]]
     assert second.low.tolist() == [[[2.0, -3.0]]]
-    assert float(first.norm) == pytest.approx(math.sqrt(17))
+    assert float(first.norm) == near(math.sqrt(17))
     assert [float(part.curvature) for part in (first, second) if part.curvature is not None] == [7.0, 7.0]
 
 
@@ -222,9 +218,9 @@ def test_growth_on_the_way_counts_even_if_it_is_lost_again() -> None:
     """10⁴⁰ and then 10⁻⁴⁰ amplify by 10⁴⁰; two branches add."""
     grows, shrinks = (Dense(torch.eye(1).double() * size, None) for size in (1e40, 1e-40))
     nodes = (Node((), (1,)), Node((0,), (1,), grows), Node((1,), (1,), shrinks), Node((2, 0), (1,)))
-    assert Graph(nodes).amplification() == pytest.approx(1e40)
+    assert Graph(nodes).amplification() == near(1e40)
     twice = (Node((), (1,)), Node((0,), (1,), grows), Node((0,), (1,), grows), Node((1, 2), (1,)))
-    assert Graph(twice).amplification() == pytest.approx(2e40)
+    assert Graph(twice).amplification() == near(2e40)
     graph = Graph((*nodes[:2], Node((1,), (1,), grows)))
     with pytest.raises(Refused, match="amplify"):
         _ = Smoothness(graph, None).everywhere
@@ -240,3 +236,66 @@ def test_graphs_that_do_not_lead_from_their_input_to_their_output(
 ) -> None:
     with pytest.raises(Refused):
         Graph(tuple(Node(each, (1,)) for each in inputs))
+
+
+def joined(shape: tuple[int, ...], parts: Sequence[tuple[int, ...]], axis: int | None) -> Graph:
+    """A join of several parts of one input of six numbers."""
+    inputs = Node((), (6,))
+    matrices = [torch.ones(math.prod(part), 6).double() for part in parts]
+    layers = [
+        Node((0,), part, Dense(matrix, None, (6,), part))
+        for part, matrix in zip(parts, matrices, strict=True)
+    ]
+    return Graph((inputs, *layers, Node(tuple(range(1, len(parts) + 1)), shape, axis=axis)))
+
+
+JoinCase = tuple[tuple[int, ...], list[tuple[int, ...]], int | None]
+
+
+def test_shapes_of_joins_follow_from_their_parts() -> None:
+    fitting: tuple[JoinCase, ...] = (
+        ((2, 3), [(2, 3), (2, 3)], None),
+        ((4, 3), [(2, 3), (2, 3)], 0),
+        ((2, 6), [(2, 3), (2, 3)], 1),
+        ((3, 3), [(2, 3), (1, 3)], 0),
+        ((2, 4), [(2, 3), (2, 1)], 1),
+        ((2, 9), [(2, 3), (2, 1), (2, 5)], 1),
+        ((2, 3), [(2, 3)], 1),
+    )
+    for shape, parts, axis in fitting:
+        graph = joined(shape, parts, axis)
+        assert graph.apply(torch.ones(5, 6).double()).shape == (5, *shape)
+    misfits: tuple[JoinCase, ...] = (
+        ((2, 3), [(2, 3), (3, 2)], None),
+        ((3, 2), [(2, 3), (2, 3)], None),
+        ((2, 3), [(2, 3), (1, 3)], None),
+        ((2, 3), [(2, 3), (2, 3)], 0),
+        ((4, 3), [(2, 3), (2, 3)], 1),
+        ((3, 3), [(2, 3), (1, 3)], 1),
+        ((4, 4), [(2, 3), (2, 1)], 0),
+        ((4, 3), [(2, 3), (2, 3)], -2),
+        ((2, 3, 2), [(2, 3), (2, 3)], 2),
+        ((4, 3), [(2, 3), (6,)], 0),
+        ((12,), [(2, 3), (2, 3)], 0),
+    )
+    for shape, parts, axis in misfits:
+        with pytest.raises(Refused, match="do not fit"):
+            joined(shape, parts, axis)
+    with pytest.raises(Refused, match="do not fit"):
+        Graph((Node((), (2,), axis=0),))
+    with pytest.raises(Refused, match="do not fit"):
+        Graph((Node((), (2,)), Node((0,), (2,), Dense(torch.eye(2).double(), None), axis=0)))
+
+
+def test_cuts_are_nodes_that_every_path_passes() -> None:
+    layer = Dense(torch.eye(2).double(), None)
+    paths = {
+        ((0,), (1,), (2,), (1, 3), (4,)): [0, 1, 4, 5],
+        ((0,), (1,)): [0, 1, 2],
+        ((0,), (0,), (1, 2)): [0, 3],
+        ((0,), (0, 1), (2,), (2, 3)): [0, 2, 4],
+        ((0,), (1,), (0, 2), (3,)): [0, 3, 4],
+    }
+    for inputs, cuts in paths.items():
+        nodes = [Node(each, (2,), layer if len(each) == 1 else None) for each in inputs]
+        assert Graph((Node((), (2,)), *nodes)).cuts == cuts

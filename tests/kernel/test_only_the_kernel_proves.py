@@ -15,8 +15,8 @@ import torch
 from certus import Evidence, certify
 from certus.certificates import Problem
 from certus.certificates.engine import make_grid
-from certus.costs import LabelCost, SquaredL2
-from certus.domains import Unbounded
+from certus.costs import LabelCost, Masked, SquaredL2, SquaredLp
+from certus.domains import Box, Unbounded
 from certus.kernel import rules
 from certus.kernel.evidence import Result, mark
 from certus.kernel.passes import Refused
@@ -43,6 +43,7 @@ MADE = {
     "Profile",
     "Neighborhoods",
     "Profiles",
+    "TransportBounds",
 }
 """Types of the kernel that nothing else constructs; their static methods check what they are given."""
 
@@ -92,9 +93,9 @@ def test_the_search_sees_it(source: str, name: str) -> None:
 
 
 def bounds(count: int = 3) -> tuple[SampleBounds, DualBounds]:
-    ones = torch.ones(count, dtype=torch.float64)
-    level = DualBounds(2.0, ones, torch.zeros(count, dtype=torch.int64))
-    return mark(SampleBounds(ones, ones, 1.0)), mark(level)
+    ones, about = torch.ones(count, dtype=torch.float64), torch.ones(count, 3, dtype=torch.float64)
+    level = DualBounds(2.0, ones, torch.zeros(count, dtype=torch.int64), about=about)
+    return mark(SampleBounds(ones, ones, 1.0, about=about)), mark(level)
 
 
 def test_a_result_without_a_mark_is_stated() -> None:
@@ -141,6 +142,48 @@ def test_statements_about_other_samples_are_refused() -> None:
         Statement.of(bounds(4)[0], [level])
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"inputs": [[0.5, -0.5]]},
+        {"targets": torch.tensor([1])},
+        {"cost": SquaredLp(1.5)},
+        {"cost": Masked(SquaredL2(), torch.tensor([True, False]))},
+        {"domain": Box(-2.0, 2.0)},
+        {"model": network("tanh", 2)},
+        {"class_weight": 2.0},
+    ],
+)
+def test_bounds_of_another_problem_are_refused(change: dict[str, Any]) -> None:
+    """As many samples, clipped alike, are not the same samples under the same cost."""
+    about: dict[str, Any] = {
+        "model": network("tanh", 1),
+        "inputs": [[0.5, 0.25]],
+        "targets": torch.tensor([0]),
+        "cost": SquaredL2(),
+        "domain": Box(-1.0, 1.0),
+        "class_weight": 1.0,
+    }
+
+    def bounded_at(gamma: float, about: dict[str, Any]) -> tuple[SampleBounds, DualBounds]:
+        data = torch.tensor(about["inputs"], dtype=torch.float64), about["targets"]
+        problem = Problem.of(about["model"], data, CrossEntropy(), about["cost"], about["domain"])
+        around, weight = bounded(problem, make_grid(problem, [0.1], [2.0], 1)), about["class_weight"]
+        within = rules.gamma_within(gamma, weight)
+        proposal = rules.Proposal.at(problem.kernel, within, problem.inputs)
+        level = rules.dual_bounds(around, gamma, proposal, weight=weight)
+        return SampleBounds.at(around, weight), level
+
+    sample, level = bounded_at(2.0, about)
+    other = bounded_at(1.0, about | change)[1]
+    assert Statement.of(sample, [level, bounded_at(1.0, about)[1]]).evidence is Evidence.PROVEN
+    people: dict[str, Any] = {"confidence": 0.9, "seed": 0, "clip": 1.0, "inequality": "hoeffding"}
+    with pytest.raises(Refused, match="about the same samples"):
+        Statement.of(sample, [level, other])
+    with pytest.raises(Refused, match="about the same samples"):
+        PopulationBounds.of(sample, [level, other], claims={}, error_claims={}, **people)
+
+
 def test_a_population_is_that_of_the_samples() -> None:
     """Bounds of a population belong to the samples that they were computed from, not to as many others."""
     sample, level = bounds()
@@ -157,7 +200,10 @@ def test_what_is_not_filled_is_not_bounded() -> None:
     sample, level = bounds()
     whole = DualBounds.unknown(2.0, 4)
     whole.fill(slice(0, 3), level)
-    assert Statement.of(bounds(4)[0], [whole]).loss(0.1)[0] == float("inf")
+    with pytest.raises(Refused):
+        Statement.of(bounds(4)[0], [whole])
+    whole.fill(slice(3, 4), bounds(1)[1])
+    assert Statement.of(bounds(4)[0], [whole]).loss(0.1)[0] == pytest.approx(1 + 2 * 0.1, rel=1e-11)
     for part in (
         mark(replace(level, gamma=1.0)),
         mark(replace(level, clip=1.0)),
@@ -204,5 +250,5 @@ def test_a_certificate_that_was_read_is_stated(tmp_path: Path) -> None:
 def test_every_result_of_the_kernel_has_the_mark() -> None:
     assert {each.__name__ for each in Result.__subclasses__()} == {
         *("DualBounds", "SampleBounds", "PopulationBounds", "Profiles", "Statement"),
-        *("SmoothedStatement", "ConcavityThreshold"),
+        *("SmoothedStatement", "ConcavityThreshold", "ChangeBounds", "TransportBounds"),
     }

@@ -14,8 +14,8 @@ from flint import arb, arb_series
 from torch import Tensor, nn
 
 from certus.kernel.graph import Graph, Node
+from certus.kernel.passes import Primitive, Rounded
 from certus.kernel.pointwise import Pointwise, scalar
-from certus.kernel.primitive import Primitive, Rounded
 from certus.layers import LogCosh, Residual, SmoothAbs
 from tests.bounds.balls import FUNCTIONS, balls, coefficient
 from tests.kernel.reading import graph, primitive

@@ -16,9 +16,8 @@ from torch import Tensor, nn
 
 from certus.bounds.layer_summary import paper_bound
 from certus.kernel.losses import Softmax
-from certus.kernel.passes import ForwardBound, GradientBound, Range, Totals
+from certus.kernel.passes import ForwardBound, GradientBound, Place, Range, Totals
 from certus.kernel.pointwise import Pointwise
-from certus.kernel.primitive import Place
 from certus.layers import LogCosh, Residual, SmoothAbs
 from certus.training.preflight import certificate_outlook
 from tests.kernel.reading import dense, graph, operator, primitive
@@ -178,7 +177,7 @@ def test_the_max_rule_at_one_unit(name: str, place: tuple[float, float] | None) 
     start, within = behind(place)
     _, memory = found.forward(start, within)
     for m in (0.0, 0.05, 1.0, 7.0):
-        for low, high in ((-2.0, -1.0), (-1.0, 0.3), (0.5, 2.0), (4.0, 4.0)):
+        for low, high in ((-2.0, -1.0), (-1.0, 0.3), (4.0, 4.0)):
             before = found.backward(one_row(full(low), full(high), curvature=m), memory, totals(), HERE)
             truth = max(float((m * slopes**2 + v * curvatures).max()) for v in (low, high))
             assert before.curvature is not None

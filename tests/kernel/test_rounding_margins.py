@@ -15,7 +15,8 @@ import pytest
 import torch
 from flint import arb, ctx
 
-from certus.kernel import binomial, concentration, knapsack
+from certus.kernel import binomial, concentration
+from certus.kernel.error_rates import dual_bound, error_gains
 from certus.kernel.norms import checked_norm, checked_quadratic
 from certus.kernel.passes import Refused
 from certus.kernel.rounding import (
@@ -31,6 +32,7 @@ from certus.kernel.rounding import (
     slack,
     up,
 )
+from tests.kernel.margins import near
 
 ctx.prec = 200
 UNIT = Fraction(1, 2**53)
@@ -52,8 +54,8 @@ def test_constants_cover_their_operations_twice() -> None:
 
 def test_numbers_are_raised_and_lowered_by_a_fraction() -> None:
     for by in (FEW, SOME, MANY):
-        assert up(3.0, by) / 3 - 1 == pytest.approx(by, rel=0.3)
-        assert 1 - down(3.0, by) / 3 == pytest.approx(by, rel=0.3)
+        assert up(3.0, by) / 3 - 1 == near(by, rel=0.3)
+        assert 1 - down(3.0, by) / 3 == near(by, rel=0.3)
     assert up(3.0) == up(3.0, MANY)
     assert down(3.0) == down(3.0, MANY)
 
@@ -76,7 +78,7 @@ def test_means_keep_a_distance_that_is_relative_to_their_terms(count: int) -> No
 
 def test_a_number_of_weight_0_does_not_count_even_if_it_is_infinite() -> None:
     values = torch.tensor([math.inf, 1.0], dtype=torch.float64)
-    assert mean_up(values, torch.tensor([0.0, 2.0])) == pytest.approx(1.0)
+    assert mean_up(values, torch.tensor([0.0, 2.0])) == near(1.0)
     assert mean_up(values) == math.inf
     assert mean_down(values) == math.inf
 
@@ -196,14 +198,14 @@ def test_a_claim_needs_all_of_its_wealth() -> None:
 @pytest.mark.parametrize("gamma", [0.1, 0.7, 3.0])
 def test_gains_of_errors_and_dual_bounds(gamma: float) -> None:
     costs = torch.tensor([0.0, 0.1, 0.25, 0.3, 5.0, math.inf], dtype=torch.float64)
-    gains = knapsack.error_gains(costs, gamma).tolist()
+    gains = error_gains(costs, gamma).tolist()
     for gain, cost in zip(gains, costs.tolist(), strict=True):
         exact = max(Fraction(0), 1 - Fraction(gamma) * Fraction(cost)) if cost < math.inf else Fraction(0)
         assert gain == 1 if cost == 0 else Fraction(gain) - exact >= 4 * UNIT or gain == exact == 0
     for mean, rho in ((0.3, 0.1), (-0.3, 0.1), (0.0, 2.0), (0.3, 0.0)):
         exact = Fraction(gamma) * Fraction(rho) + Fraction(mean)
         size = Fraction(gamma) * Fraction(rho) + abs(Fraction(mean))
-        assert Fraction(knapsack.dual_bound({gamma: mean}, rho)) - exact >= Fraction(SOME) * size * 9 / 10
+        assert Fraction(dual_bound({gamma: mean}, rho)) - exact >= Fraction(SOME) * size * 9 / 10
 
 
 @pytest.mark.parametrize(("side", "terms"), [(1, 1), (1, 4000), (40, 40), (3, 500)])
@@ -223,7 +225,7 @@ def test_norms_cover_the_gram_matrix_the_shift_and_the_factorisation(
         bound = checked_norm(matrix, claim)
         assert bound**2 - claim**2 >= 1.8 * lost
         assert bound**2 - claim**2 <= 100 * lost + 1e-12 * claim**2
-        assert checked_norm(matrix, claim, 0.125) - bound == pytest.approx(0.125)
+        assert checked_norm(matrix, claim, 0.125) - bound == near(0.125)
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(1, 3000), (3000, 1), (40, 40), (4, 500), (500, 4)])
@@ -243,9 +245,7 @@ def test_quadratic_forms_cover_the_gram_matrix_and_the_factorisation(rows: int, 
     lost = (side + 1) * (side * 1.5 * largest - frobenius) + (
         columns if side < columns else terms
     ) * frobenius
-    assert claimed == pytest.approx(frobenius, rel=1e-9) or claimed - 1.5 * largest >= 1.8 * lost * float(
-        UNIT
-    )
+    assert claimed == near(frobenius, rel=1e-9) or claimed - 1.5 * largest >= 1.8 * lost * float(UNIT)
 
 
 def test_tails_and_wealth_are_monotone() -> None:
@@ -314,7 +314,7 @@ def test_two_values_have_a_variance() -> None:
     log = math.log(2 / 0.999)
     assert concentration.empirical_bernstein(values, 0.5, 0.999) == 0.5  # 7/3·ln 2 exceeds 1
     many = torch.zeros(60, dtype=torch.float64)
-    assert concentration.empirical_bernstein(many, 0.5, 0.999) == pytest.approx(7 * 0.5 * log / (3 * 59))
+    assert concentration.empirical_bernstein(many, 0.5, 0.999) == near(7 * 0.5 * log / (3 * 59))
 
 
 def test_probabilities_that_vanish_are_counted() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
+import mpmath
 import pytest
 import torch
 from torch import Tensor, nn
@@ -12,8 +13,10 @@ from torch import Tensor, nn
 from certus.bounds import Analysis
 from certus.costs import Cost, Mahalanobis, Masked, SquaredL2, SquaredSup, WeightedL2
 from certus.kernel.graph import Graph, Node
+from certus.kernel.losses import Softmax
 from certus.kernel.operators import Dense
 from certus.kernel.passes import Refused
+from certus.kernel.smoothness import Smoothness
 from certus.layers import Residual
 from certus.losses import CrossEntropy, Logistic, SmoothMargin, SquaredError
 
@@ -144,7 +147,7 @@ def test_slopes_and_curvatures_along_moves_of_a_cost(cost: str, criterion: str) 
         value: Tensor = loss(model(point[None]), target)[0]
         return value
 
-    for _ in range(20):
+    for _ in range(6):
         moves = torch.randn(2, 6, dtype=torch.float64) * free
         moves = moves / COSTS[cost].norm(moves).unsqueeze(1)
         point = center[0] + 0.3 * torch.rand(1, dtype=torch.float64) * moves[0]
@@ -168,7 +171,7 @@ def test_no_hessian_exceeds_the_bounds(name: str) -> None:
     def loss(flat: Tensor) -> Tensor:
         return nn.functional.cross_entropy(model(flat.reshape(1, *shape)), label)
 
-    for _ in range(12):
+    for _ in range(4):
         move = torch.randn(center.numel(), dtype=torch.float64)
         point = center.flatten() + 0.5 * torch.rand(1) * move / move.norm()
         hessian = torch.autograd.functional.hessian(loss, point)
@@ -185,3 +188,44 @@ def test_graphs_that_make_no_sense_are_refused() -> None:
         Graph((Node((), (4,)), Node((0,), (2,), layer)))
     with pytest.raises(Refused, match="does not come before"):
         Graph((Node((), (3,)), Node((0, 2), (2,)), Node((1,), (3,))))
+
+
+@pytest.mark.parametrize("size", [1e2, 1e6, 1e10])
+@pytest.mark.parametrize("seed", range(4))
+def test_the_error_on_a_ball_where_margins_and_rises_cancel(size: float, seed: int) -> None:
+    """The largest q of a linear score on a ball is known: exact, it is never above the bound."""
+    generator = torch.Generator().manual_seed(seed)
+    count, radius = 1 + 9 * seed, 0.1 + 0.3 * seed
+    scales = torch.rand(count, dtype=torch.float64, generator=generator) + 0.5
+    last = size * torch.randn(2, count, dtype=torch.float64, generator=generator)
+    with mpmath.workdps(60):
+        row = [mpmath.mpf(a) - mpmath.mpf(b) for a, b in last.T.tolist()]
+        rise = mpmath.norm([w * mpmath.mpf(s) for w, s in zip(row, scales.tolist(), strict=True)]) * radius
+        bias = torch.tensor([-float(rise) - 5.0, 0.0], dtype=torch.float64)
+        exact = 1 / (1 + mpmath.exp(-mpmath.mpf(bias[0].item()) - rise))
+    nodes = Node((), (count,)), Node((0,), (count,), Dense(torch.diag(scales), None))
+    graph = Graph((*nodes, Node((1,), (2,), Dense(last, bias))))
+    origin, radii = torch.zeros(1, count).double(), torch.tensor([radius], dtype=torch.float64)
+    bounds = Smoothness(graph, Softmax()).bound(origin, torch.tensor([1]), radii)
+    assert bounds.error is not None
+    assert mpmath.mpf(bounds.error.item()) >= exact
+
+
+@pytest.mark.parametrize(
+    ("shapes", "shape", "axis"),
+    [
+        ([(2,), (3,)], (3,), None),
+        ([(2,), (3,)], (4,), 0),
+        ([(2,), (3,)], (5,), 1),
+        ([(2,), (3,)], (5,), -1),
+        ([(1, 2), (1, 3)], (2, 5), 0),
+        ([(1, 2), (2,)], (1, 4), 1),
+    ],
+)
+def test_joins_of_other_shapes_are_refused(shapes: Any, shape: tuple[int, ...], axis: int | None) -> None:
+    nodes = [Node((), (6,))]
+    for each in shapes:
+        size = torch.zeros(each).numel()
+        nodes.append(Node((0,), each, Dense(torch.ones(size, 6).double(), None, (6,), each)))
+    with pytest.raises(Refused, match="shapes of node 3"):
+        Graph((*nodes, Node((1, 2), shape, axis=axis)))

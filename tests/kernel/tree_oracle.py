@@ -208,10 +208,9 @@ def random_proof(random: np.random.Generator, ensemble: Ensemble, prices: Prices
         leaves += children[place]
         nodes += [(-1, 0.0, -1, True)] * 2
         children += [(-1, -1)] * 2
-    pairs = ensemble.paths.entries[3]
-    count = 3 * len(leaves)
+    pairs, count = ensemble.paths.entries[3], len(leaves)
     share = random.dirichlet(np.ones(ensemble.columns), count) if prices.largest else np.ones((count, 1))
-    share = np.broadcast_to(share * (1 - 1e-12), (count, ensemble.columns)).copy()
+    share = np.broadcast_to(share * (1 - 1e-12), (count, ensemble.columns))
     weight = random.exponential(1, (count, len(pairs))) * (random.random((count, len(pairs))) < 0.7)
     total = np.zeros((count, ensemble.columns))
     for place, (_, column) in enumerate(pairs.tolist()):
@@ -219,7 +218,4 @@ def random_proof(random: np.random.Generator, ensemble: Ensemble, prices: Prices
     for place, (_, column) in enumerate(pairs.tolist()):
         weight[:, place] *= share[:, column] * (1 - 1e-12) / np.maximum(total[:, column], 1e-9)
     slope = torch.tensor(random.exponential(1, count) * random.choice([0.0, 0.3, 1.0, 3.0], count))
-    terminal = torch.tensor(leaves).repeat(3)
-    return Proof(
-        partition(nodes, children, ensemble), terminal, slope, torch.tensor(weight), torch.tensor(share)
-    )
+    return Proof(partition(nodes, children, ensemble), slope, torch.tensor(weight))

@@ -107,7 +107,7 @@ def test_the_scale_of_outputs() -> None:
     torch.testing.assert_close(network(states), 10 * network.layers(states))
 
 
-def test_what_is_refused() -> None:
+def test_refusals() -> None:
     learner = DeepQLearning(bowl, (1.0,), steps=5)
     with pytest.raises(ArgumentError, match=r"continuous observations.*Discrete\(16\)"):
         learner.fit(gymnasium.make_vec("FrozenLake-v1", 2))

@@ -106,7 +106,7 @@ def test_the_cap_is_400_steps() -> None:
     assert not (held.fell | held.ran_off).any()
 
 
-def test_what_ended_an_episode() -> None:
+def test_the_end_of_an_episode() -> None:
     assert run_trials(Alternating(), trials=5).fell.all()
     gone = run_trials(Leaning(0.1), trials=5)
     assert gone.ran_off.all()

@@ -70,6 +70,7 @@ def test_nominal_learning_is_value_iteration() -> None:
     np.testing.assert_allclose(learn(None), value_iteration(np.arange(5)), atol=1e-6)
 
 
+@pytest.mark.quick_share(3)
 @pytest.mark.parametrize("gamma", [0.5, 1.5, 100.0])
 def test_robust_learning_is_value_iteration_on_the_perturbed_model(gamma: float) -> None:
     sides = np.where(CENTRES >= 0, 1, -1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from certus.runs.directory import METRICS
+from certus.runs.records import METRICS
 
 
 def without_time(folder: Path) -> list[dict[str, object]]:

@@ -14,12 +14,13 @@ from torch import Tensor, nn
 
 import certus
 from certus.data import Samples
-from certus.datasets import SplitDataset
+from certus.datasets import SplitDataset, TableOptions
 from certus.datasets.new_data import load_like
 
 NAMES = (">=65", "a=b", "x?", "(missing", "p,q", 'say "so"', "known", "0x1", "Zürich")
 FIRST = np.datetime64("1970-01-01")
 TARGET = "label"
+DATED = TableOptions(date_features="trend,season")
 
 
 @dataclass(frozen=True)
@@ -112,7 +113,7 @@ def make_table(
     """A table whose labels are mostly what a random network says, and the network."""
     cells = make_cells(rng, fields, count)
     write_cells(path, cells)
-    data = certus.datasets.load(f"csv:{path}", target=TARGET)
+    data = certus.datasets.load(f"csv:{path}", target=TARGET, options=DATED)
     width = sum(field.width for field in fields)
     assert data.train.inputs.shape[1] == width
     network = network or random_network(rng, width)
@@ -125,7 +126,9 @@ def make_table(
     for row, label in enumerate(("no", "yes")):
         cells[row][TARGET] = label
     write_cells(path, cells)
-    return Table(path, certus.datasets.load(f"csv:{path}", target=TARGET), fields, cells), network
+    return Table(
+        path, certus.datasets.load(f"csv:{path}", target=TARGET, options=DATED), fields, cells
+    ), network
 
 
 def random_network(rng: np.random.Generator, width: int) -> nn.Module:
@@ -215,7 +218,7 @@ def counted(
 ) -> tuple[float, float]:
     """Mean loss and error rate of rows that are written to a file, read again, and predicted."""
     write_cells(path, cells)
-    again, _ = everything(load_like(table.data, f"csv:{path}"))
+    again, _ = everything(load_like(table.data, f"csv:{path}", options=DATED))
     with torch.no_grad():
         outputs = network(again.inputs)
     losses = nn.functional.cross_entropy(outputs.double(), again.targets, reduction="none")

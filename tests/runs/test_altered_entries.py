@@ -96,7 +96,8 @@ MAY_BE: dict[str, dict[str, tuple[Any, ...]]] = {
         "model_imports": (None, {}), "model_uncovered": (None, [], ["x"]), "model_sha256": (None,),
         "split_sha256": (None,), "temperature": (True, 1e300), "folder": ("x",),
     },
-    "result": {"robustness": (None,), "loss": (-1, 1e300, -1e300), "names": ("x",), "recall": (None,)},
+    "result": {"robustness": (None,), "loss": (-1, 1e300, -1e300), "names": ("x",), "recall": (None,),
+               "rarest": (None,)},
 }  # fmt: skip
 
 
@@ -110,6 +111,7 @@ def forgeries(name: str, content: Any) -> Iterator[tuple[Keys, Any]]:
                 yield keys, value
 
 
+@pytest.mark.quick_share(3)
 @pytest.mark.parametrize("name", FILES)
 def test_no_entry_of_another_kind_is_believed(place: Path, name: str) -> None:
     path, read = FILES[name]

@@ -54,7 +54,7 @@ def half(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (lambda _, note: note.clear(), "missing required field `epoch`"),
     ],
 )
-def test_what_is_no_training_state(half: Path, change: Change, words: str) -> None:
+def test_files_without_a_training_state(half: Path, change: Change, words: str) -> None:
     path = half / "checkpoint.safetensors"
     kept = path.read_bytes()
     tensors, note = load_tensors(path)

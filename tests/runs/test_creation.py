@@ -202,7 +202,7 @@ def test_refused_until_the_model_is_mended(slip: str, exists: bool, tmp_path: Pa
     assert run([*wanted, "-o", str(place)], log) == 0, log.read_text()
 
 
-def test_what_was_trained_is_not_withdrawn(tmp_path: Path) -> None:
+def test_a_trained_run_is_not_removed(tmp_path: Path) -> None:
     """A run that has something to go on from stays, whatever ends it."""
     place, log = tmp_path / "run", tmp_path / "log"
     several = [*train(place, 0), "--epochs", "3"]

@@ -14,13 +14,13 @@ import torch
 
 import certus as library
 from certus.certificates import certify
-from certus.cli.distance import shifted_features
 from certus.costs import Masked, WeightedL2
 from certus.datasets import load
 from certus.errors import ArgumentError
 from certus.runs.factory import default_cost, named_feature, priced_cost
 from certus.runs.sensitivity import move_feature
 from certus.runs.settings import column_costs
+from certus.runs.shifts import shifted_features
 from tests.cli.test_cli import certus, refused
 
 TRAIN = ("train", "csv:people.csv", "--epochs", "3", "--model", "mlp:3:elu", "--gamma", "2", "-o", "run")
@@ -34,12 +34,12 @@ def people(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rows = []
     for at in range(60):
         age, rate, town = rng.normal(40, 10), rng.normal(2, 1), ("Bern", "Chur")[at % 2]
-        rows.append(f"{age:.3f},{rate:.3f},{town},{'yes' if age / 10 + rate + (at % 2) > 6.5 else 'no'}")
+        rows.append(f"{age:.4f},{rate:.4f},{town},{'yes' if age / 10 + rate + (at % 2) > 6.5 else 'no'}")
     (place / "people.csv").write_text("\n".join(["age,rate,town,bought", *rows]) + "\n")
     return place
 
 
-def test_what_a_move_costs(people: Path) -> None:
+def test_the_cost_of_a_move(people: Path) -> None:
     data = load(f"csv:{people}/people.csv")
     assert data.feature_names == ("age", "rate", "town=Bern", "town=Chur")
     cost = priced_cost(data, {"town": 3.0, "rate": 2.0, "age": math.inf})
@@ -56,7 +56,7 @@ def test_what_a_move_costs(people: Path) -> None:
 
 
 def test_a_run_with_prices_against_brute_force(people: Path) -> None:
-    """Every point of a fine grid of the box, at the prices as they were typed; attained by rows alone."""
+    """Rows on a fine grid of the box, at the prices as they were typed; parts of a category are no rows."""
     done = certus(*TRAIN, "--feature-cost", "town=0.3,age=inf,rate=2", folder=people)
     assert done.returncode == 0, done.stderr
     kept = json.loads((people / "run/run.json").read_text())["settings"]
@@ -87,11 +87,10 @@ def test_a_run_with_prices_against_brute_force(people: Path) -> None:
         real = (points[:, 2:].sum(1) == 1) & np.isin(points[:, 2], (0, 1))
         losses = torch.nn.functional.cross_entropy(outputs, label, reduction="none").numpy()
         for level in found.dual_values:
-            best = float((losses - level.gamma * costs).max())
+            best = float((losses - level.gamma * costs)[real].max())
             attained = float(level.loss[index] - level.gamma * level.transport_cost[index])
             assert attained <= float(level.bound[index])
             assert best <= float(level.bound[index])
-            best = float((losses - level.gamma * costs)[real].max())
             assert abs(attained - best) < 1e-3  # of the grid's own coarseness
 
 
@@ -109,7 +108,7 @@ def test_one_feature_alone_moves_in_its_own_units(people: Path) -> None:
         assert first.loss_low < first.loss_high
 
 
-def test_what_is_refused(people: Path) -> None:
+def test_refusals(people: Path) -> None:
     line = TRAIN[:-1]
     for text, message in (
         ("town=0.3,street=2", "`--feature-cost` must be one of age, rate, town; got 'street'"),
@@ -138,7 +137,7 @@ def test_prices_as_they_are_typed() -> None:
     assert isinstance(Masked(WeightedL2(torch.ones(2)), torch.tensor([True, False])).unmasked, WeightedL2)
 
 
-def test_how_far_a_column_moved_is_said_whatever_its_price(people: Path) -> None:
+def test_the_move_of_a_column_is_shown_for_any_cost(people: Path) -> None:
     data = load(f"csv:{people}/people.csv")
     here, there = data.train.inputs, data.train.inputs.clone()
     there[:, 0] += 0.5

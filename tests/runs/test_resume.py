@@ -12,7 +12,8 @@ from certus.datasets import digits
 from certus.inner import WRM
 from certus.inner.methods import ERM
 from certus.runs import Recorder, RunError
-from certus.runs.directory import CHECKPOINT, METRICS, restore_state, save_state
+from certus.runs.directory import CHECKPOINT, restore_state, save_state
+from certus.runs.records import METRICS
 from certus.training import Callback, Fit, TrainingState, fit
 from tests.runs.metrics import without_time
 

@@ -157,7 +157,7 @@ def leave_unfinished(folder: Path) -> None:
     temporary_path(folder / "y").mkdir()
 
 
-def test_what_the_dead_left_is_swept_and_what_the_living_write_is_not(tmp_path: Path) -> None:
+def test_files_of_killed_processes_only_are_removed(tmp_path: Path) -> None:
     assert exit_code(start(leave_unfinished, tmp_path)) == 0
     assert len(list(tmp_path.iterdir())) == 2
     ours = temporary_path(tmp_path / "x")
@@ -174,7 +174,7 @@ def test_what_the_dead_left_is_swept_and_what_the_living_write_is_not(tmp_path: 
     assert {entry.name for entry in tmp_path.iterdir()} == {"x", ours.name, ".x.tmp", ".lock"}
 
 
-def test_what_another_kind_of_command_had_written_is_put_in_place(tmp_path: Path) -> None:
+def test_a_pending_transaction_of_another_command_is_finished(tmp_path: Path) -> None:
     """One that wrote a certificate by noise was killed in the end; then one of another kind is written."""
     (tmp_path / ".complete").mkdir()
     for name in ("smoothing.json", "smoothing.png"):
@@ -217,7 +217,7 @@ def test_json_that_readers_understand_differently_is_refused(text: str, message:
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, '"\xff"', ""], ids=["deep", "bytes", "empty"])
-def test_what_is_no_json_at_all(text: str, tmp_path: Path) -> None:
+def test_files_that_are_not_json(text: str, tmp_path: Path) -> None:
     (tmp_path / "x.json").write_bytes(text.encode("latin-1"))
     with pytest.raises(RunError, match=r"x.json is corrupt: it is (not a JSON file|nested too deeply)"):
         read_json(tmp_path / "x.json")

@@ -18,6 +18,7 @@ import certus
 from certus.datasets.new_data import load_like
 from certus.errors import ArgumentError
 from tests.runs.table_files import (
+    DATED,
     Field,
     counted,
     decoded,
@@ -79,6 +80,7 @@ def check_worst_tables(folder: Path, seed: int) -> dict[str, float]:
     return {"loss": found.lower(rho) - start, "error": error_low - now}
 
 
+@pytest.mark.quick_share(5)
 @pytest.mark.parametrize("seed", range(20))
 def test_worst_tables_are_counted_as_they_are_attained(seed: int, tmp_path: Path) -> None:
     check_worst_tables(tmp_path, seed)
@@ -143,6 +145,7 @@ def _front(costs: np.ndarray, gains: np.ndarray) -> tuple[np.ndarray, np.ndarray
     return costs[better], gains[better]
 
 
+@pytest.mark.quick_share(3)
 @pytest.mark.parametrize(
     "seed", [*range(4), *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(4, 40))]
 )
@@ -262,6 +265,7 @@ def test_a_linear_model_attains_no_parts_of_categories(tmp_path: Path) -> None:
     assert wrong.mean() - 1e-9 <= low <= wrong.mean() + rho
 
 
+@pytest.mark.quick_share(3)
 @pytest.mark.parametrize("way", ["proven", "custom criterion", "smoothing", "attack"])
 def test_batches_of_a_table_are_rows_too(tmp_path: Path, way: str) -> None:
     """Cut into batches, samples have the worst case of the whole, which other tests write and read again."""
@@ -269,7 +273,9 @@ def test_batches_of_a_table_are_rows_too(tmp_path: Path, way: str) -> None:
     fields = (Field("n", "number"), Field("c", "category", ("a", "b", "c")), Field("when", "date"))
     table, network = make_table(tmp_path / "old.csv", rng, fields)
     whole, _ = everything(table.data)
-    fresh, _ = everything(certus.datasets.load(f"csv:{table.path}", target="label"))  # an encoding of its own
+    fresh, _ = everything(
+        certus.datasets.load(f"csv:{table.path}", target="label", options=DATED)
+    )  # an encoding of its own
     batches = [whole[:15], fresh[15:]]
 
     def sides(rows: Any) -> list[float]:
@@ -295,7 +301,9 @@ def test_batches_of_a_table_are_rows_too(tmp_path: Path, way: str) -> None:
         return [found.lower(0.2), found.error_lower(0.2)]
 
     assert sides(batches) == pytest.approx(sides(whole), rel=1e-9)
-    unscaled, _ = everything(certus.datasets.load(f"csv:{table.path}", target="label", standardize=False))
+    unscaled, _ = everything(
+        certus.datasets.load(f"csv:{table.path}", target="label", standardize=False, options=DATED)
+    )
     for other in ((whole.inputs[15:], whole.targets[15:]), unscaled[15:]):
         with pytest.raises(ArgumentError, match="encoding"):
             sides([whole[:15], other])

@@ -98,3 +98,45 @@ def test_training_measures_although_there_is_a_result(script: Script, images: st
     times = run["processor seconds of each step"]
     assert len(times["erm"]) == len(times["wrm"]) == 2
     assert not output.with_suffix(".unfinished.json").exists()
+
+
+def test_drift(script: Script, tmp_path: Path) -> None:
+    output = tmp_path / "drift.json"
+    sizes = ("--splits", 3, "--repeats", 2, "--rows", 30, "--rounds", 19)
+    script("benchmarks.drift", *sizes, "--data", "wine", "--output", output)
+    cases = read(output)["cases"]
+    assert cases["wine"]["certus"]["pairs"] == 3
+    assert cases["one column moves by 1.6"]["certus"]["pairs"] == 2
+    assert "## False alarms" in output.with_suffix(".md").read_text()
+    assert output.with_suffix(".png").exists()
+
+
+def test_trees(script: Script, tmp_path: Path) -> None:
+    output = tmp_path / "trees.json"
+    entry = "variant: stumps"
+    script("benchmarks.trees", "--entries", entry, "--most-rows", 2, "--output", output)
+    measured = read(output)[entry]
+    assert measured["rows"] == 2
+    assert all(each["error_low"] <= each["error_high"] for each in measured["brackets"])
+
+
+def test_rows(script: Script, tmp_path: Path) -> None:
+    output = tmp_path / "rows.json"
+    script("benchmarks.rows", "--rows", 30, "--hidden", 4, "--output", output)
+    (row,) = read(output)["rows"]
+    assert row["loss"][0] <= row["loss"][1]
+    assert row["milliseconds_a_row"] > 0
+
+
+def test_page(script: Script, tmp_path: Path) -> None:
+    output = tmp_path / "measured.json"
+    ask = ("--turns", 3, "--scale", 0.02, "--output", output)
+    script("benchmarks.page", *ask, "--rows", "certify 1,024")
+    script("benchmarks.page", *ask, "--rows", "a WRM step by hand")
+    rows = read(output)["rows"]
+    assert set(rows) == {"certify 1,024 rows", "a WRM step by hand, 15 gradients"}
+    assert all(
+        0 < row["ratio"]["low"] <= row["ratio"]["median"] <= row["ratio"]["high"] for row in rows.values()
+    )
+    assert "certify 1,024 rows | certify 512 rows" in (tmp_path / "README.md").read_text()
+    assert (tmp_path / "ratios.png").stat().st_size > 1000

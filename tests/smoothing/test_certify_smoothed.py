@@ -220,7 +220,7 @@ def test_errors_at_all_of_n_samples_prove_no_more_than_they_can() -> None:
         assert 1 - 5 * (1 - most) <= found.lower(0.0, name) <= most
 
 
-def test_what_costs_nothing_is_attained_everywhere() -> None:
+def test_errors_without_cost_are_attained_at_every_rho() -> None:
     """At ρ = 0 too; and both sides may meet, at 0."""
     found = Quantity("error", 1.0, {2.0: 0.4}, 0.1, (Move(0.0, 0.3), Move(0.5, 0.9)))
     assert found.low(0.0) == pytest.approx(0.3)
@@ -241,11 +241,11 @@ def test_a_file_says_the_same(tmp_path: Path) -> None:
     with pytest.raises(CorruptFileError, match=r"other.json is corrupt"):
         SmoothedCertificate.load(tmp_path / "other.json")
     (tmp_path / "none.json").write_text(json.dumps({"kind": "other"}))
-    with pytest.raises(RunError, match="no certificate by smoothing"):
+    with pytest.raises(RunError, match="not a certificate by smoothing"):
         SmoothedCertificate.load(tmp_path / "none.json")
 
 
-def test_what_is_attained_above_what_is_proven_is_refused() -> None:
+def test_attained_above_proven_is_refused() -> None:
     found = certify_smoothed(signs, samples(), **ASK)
     wrong = Quantity("error", 1.0, {1.0: 0.1}, 0.05, (Move(0.01, 0.9),))
     with pytest.raises(ContradictionError, match=r"error is at least 0\.89"):
@@ -298,9 +298,9 @@ LOOKING: dict[str, Any] = {
 @pytest.mark.parametrize("name", LOOKING)
 def test_models_that_look_at_their_batch_are_refused(name: str) -> None:
     """Noisy copies would depend on each other, and nothing would follow."""
-    with pytest.raises(UnsupportedError, match="`model` must answer for each input by itself"):
+    with pytest.raises(UnsupportedError, match="`model` must be deterministic and treat every input"):
         certify_smoothed(LOOKING[name], samples(100), **ASK)
-    with pytest.raises(UnsupportedError, match="`model` must answer for each input by itself"):
+    with pytest.raises(UnsupportedError, match="`model` must be deterministic and treat every input"):
         certus.smoothing.Smoothed(LOOKING[name], sigma=0.5).radius(samples(3)[0])
 
 

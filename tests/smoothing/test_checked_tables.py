@@ -37,9 +37,7 @@ def file(certificate: SmoothedCertificate, tmp_path: Path) -> Path:
     return tmp_path / "smoothing.json"
 
 
-def test_what_was_read_is_stated_until_the_kernel_has_checked_it(
-    certificate: SmoothedCertificate, file: Path
-) -> None:
+def test_loaded_bounds_are_stated_until_checked(certificate: SmoothedCertificate, file: Path) -> None:
     assert certificate.evidence is Evidence.PROVEN
     read = SmoothedCertificate.load(file)
     assert (read, read.evidence) == (certificate, Evidence.STATED)

@@ -12,7 +12,7 @@ from scipy.stats import binom, norm
 
 from certus.errors import ArgumentError
 from certus.kernel.smoothing import GammaDesign, VotingRule, poisson_binomial, smoothed_values
-from certus.smoothing.design import guessed_spread, lifted, neyman_pearson_bound, propose
+from certus.smoothing.design import error_distribution, neyman_pearson_bound, propose, raised_coefficients
 from certus.smoothing.voting import IDEAL_VOTE, ONE_DRAW, voting_rule
 from tests.smoothing.half_space import Array
 from tests.smoothing.test_envelope import brute
@@ -42,7 +42,7 @@ def truth(rule: VotingRule, kappa: float) -> Array:
 def test_the_polynomial_is_above_brute_force(draws: int, rule: VotingRule, kappa: float) -> None:
     errors = np.random.default_rng(0).binomial(draws, np.random.default_rng(1).beta(0.3, 3, 60)).astype(float)
     envelope = neyman_pearson_bound(rule, kappa)
-    found, _ = lifted(propose(envelope, guessed_spread(errors, draws)), envelope)
+    found, _ = raised_coefficients(propose(envelope, error_distribution(errors, draws)), envelope)
     assert (polynomial(found) >= truth(rule, kappa)).all()
     assert (np.diff(found) >= 0).all()
     assert found.min() >= 0
@@ -51,7 +51,9 @@ def test_the_polynomial_is_above_brute_force(draws: int, rule: VotingRule, kappa
 def test_many_draws_come_close_to_the_envelope() -> None:
     """Where the guess puts its weight, a thousand draws cost less than 0.01."""
     envelope = neyman_pearson_bound(ONE_DRAW, 0.2)
-    found, _ = lifted(propose(envelope, guessed_spread(np.linspace(0, 1000, 50), 1000)), envelope)
+    found, _ = raised_coefficients(
+        propose(envelope, error_distribution(np.linspace(0, 1000, 50), 1000)), envelope
+    )
     excess = polynomial(found) - truth(ONE_DRAW, 0.2)
     assert excess.min() >= 0
     assert excess[4:-4].mean() < 0.01
@@ -61,9 +63,9 @@ def test_many_draws_come_close_to_the_envelope() -> None:
 def test_any_proposal_is_lifted(seed: int) -> None:
     jagged = np.random.default_rng(seed).uniform(-1, 1, 31)
     envelope = neyman_pearson_bound(ONE_DRAW, 0.3)
-    assert (polynomial(lifted(jagged, envelope)[0]) >= truth(ONE_DRAW, 0.3)).all()
+    assert (polynomial(raised_coefficients(jagged, envelope)[0]) >= truth(ONE_DRAW, 0.3)).all()
     with pytest.raises(ArgumentError, match="`proposed` must be finite"):
-        lifted(np.array([0.0, np.nan]), envelope)
+        raised_coefficients(np.array([0.0, np.nan]), envelope)
 
 
 @pytest.mark.parametrize("first", [40, 143, 160, 500])
@@ -73,16 +75,16 @@ def test_a_steep_polynomial_is_lifted_between_the_points_of_the_grid(first: int)
     step = (np.arange(1001) >= first).astype(float)
     between = np.linspace(-4, 4, 40_001)
     behind = envelope.at(between) - binom.sf(first - 1, 1000, norm.cdf(between))
-    assert behind.max() <= (lifted(step, envelope)[0] - step).min() <= behind.max() + 2e-4
+    assert behind.max() <= (raised_coefficients(step, envelope)[0] - step).min() <= behind.max() + 2e-4
 
 
 def test_a_polynomial_that_is_above_is_hardly_lifted() -> None:
     ones = np.ones(11)
-    assert (lifted(ones, neyman_pearson_bound(IDEAL_VOTE, 0.5))[0] - ones).max() < 2e-4
+    assert (raised_coefficients(ones, neyman_pearson_bound(IDEAL_VOTE, 0.5))[0] - ones).max() < 2e-4
 
 
 def test_the_guess_is_a_distribution() -> None:
-    spread = guessed_spread(np.array([0.0, 3.0, 2.5]), 10)
+    spread = error_distribution(np.array([0.0, 3.0, 2.5]), 10)
     assert spread.sum() == pytest.approx(1)
     assert (spread > 0).all()
     assert spread[0] > spread[10]

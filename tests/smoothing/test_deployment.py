@@ -63,7 +63,7 @@ def test_a_model_is_tried_where_it_is_asked() -> None:
 
     model = certus.smoothing.Smoothed(crowd, sigma=0.5)
     assert model.radius(torch.full((1, 1), 2.0), draws=100).labels.tolist() == [1]
-    with pytest.raises(UnsupportedError, match="must answer for each input by itself"):
+    with pytest.raises(UnsupportedError, match="must be deterministic and treat every input"):
         model.radius(torch.full((1, 1), 50.0))
 
 

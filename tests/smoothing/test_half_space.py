@@ -99,6 +99,7 @@ def _loss(edges: Array, draws: int, random: np.random.Generator) -> torch.Tensor
     return torch.from_numpy(mean + reach * random.uniform(-1, 1, (len(edges), draws)))
 
 
+@pytest.mark.quick_share(3)
 @pytest.mark.parametrize("name", ["error", "vote", "loss"])
 def test_coverage_in_short(name: str) -> None:
     assert repetitions(name, times=40, samples=60, failure=0.2) <= 0.2
@@ -112,7 +113,7 @@ def test_coverage_over_2000_repetitions(name: str) -> None:
     assert rate <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / 2000)
 
 
-def test_what_is_no_majorant_is_noticed() -> None:
+def test_coefficients_that_do_not_majorise_are_noticed() -> None:
     """Coefficients a tenth too small fail far more often than they may: the repetitions see it."""
     errors = _errors(margins(100, 7), 20, np.random.default_rng(0))
     designs = make_design(ONE_DRAW, errors, 20, RHOS, SIGMA, samples=4000, failure=0.05)

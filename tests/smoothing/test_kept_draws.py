@@ -91,7 +91,7 @@ def test_nothing_is_taken_over_from_another_question_or_other_samples(
 
 
 @pytest.mark.parametrize("kind", ["cut", "changed", "another shape", "no losses"])
-def test_what_is_damaged_is_asked_again(tmp_path: Path, kind: str) -> None:
+def test_damaged_predictions_are_computed_again(tmp_path: Path, kind: str) -> None:
     said: list[str] = []
     memory = PredictionCache(tmp_path / "kept", "question", said.append)
     expected = certificate(Counting(), memory).as_json()

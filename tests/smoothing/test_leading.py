@@ -53,7 +53,7 @@ def test_without_slopes_every_stake_bets_by_itself() -> None:
         [GammaDesign(2.0, LINE, 0.5), GammaDesign(1.0, LINE, 0.5, slope=float("nan"))],
     ],
 )
-def test_what_would_prove_too_much_is_refused(designs: list[GammaDesign]) -> None:
+def test_claims_that_are_too_strong_are_refused(designs: list[GammaDesign]) -> None:
     with pytest.raises((Refused, ArgumentError)):
         upper_means(designs, counted(), ORDER, 0.05)
 

@@ -1,4 +1,4 @@
-"""Sweeps of attacks that nobody measured, for tests of what is said of them."""
+"""Sweeps of attacks that are made up, for tests of verdicts."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ def test_a_pair_is_drawn_as_it_is() -> None:
     ],
     ids=lambda value: value.name if isinstance(value, Study) else "",
 )
-def test_pairs_are_measured_and_told(study: Study, sizes: dict[str, Any], tmp_path: Path) -> None:
+def test_pairs_are_measured_and_shown(study: Study, sizes: dict[str, Any], tmp_path: Path) -> None:
     measured = small(study, tmp_path, **sizes)
     assert set(measured) == {"seed-0", "seed-1"}
     assert all(list(found) == ["nominal", "robust"] for found in measured.values())

@@ -1,4 +1,4 @@
-"""What cartpole says of agents that nobody trained: each claim holds, and each can fail."""
+"""What cartpole says of made-up agents: each claim holds, and each can fail."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ SMALL = {"model": "certified-mlp:8:logcosh:4", "translate": 0}
 TRIALS = ("clipped 0.05", "clipped 0.10", "unclipped 0.05", "unclipped 0.10")
 
 
-def test_a_small_study_is_measured_and_told(tmp_path: Path) -> None:
+def test_a_small_study_is_measured_and_shown(tmp_path: Path) -> None:
     measured = {}
     for part in STUDY.parts(Scale.QUICK):
         options = {**part.settings["options"], **SMALL}
@@ -94,7 +94,7 @@ def test_three_wishes_can_fail(curvature: float, errors: tuple[float, ...], outc
 
 
 @pytest.mark.parametrize(("side", "outcome"), [(0.75, Outcome.YES), (0.76, Outcome.NO)])
-def test_what_is_attained_above_what_is_proven_is_a_no(side: float, outcome: Outcome) -> None:
+def test_attained_above_proven_is_a_no(side: float, outcome: Outcome) -> None:
     measured = seeds("wrm-certified", 0.0, 0.125) | seeds("erm", 100.0, 0.5)
     measured["mnist-wrm-certified-1-certificate"]["certificate"][1]["loss attacked"] = side
     assert certified_verdicts(measured)[1].outcome is outcome

@@ -117,7 +117,7 @@ def _absent(folder: Path) -> None:
         (_absent, r"n02099601_1\.jpg` must be a complete photograph; got FileNotFoundError"),
     ],
 )
-def test_what_is_not_as_published_is_refused(tmp_path: Path, spoil: object, match: str) -> None:
+def test_changed_packages_are_refused(tmp_path: Path, spoil: object, match: str) -> None:
     published(tmp_path)
     assert callable(spoil)
     spoil(tmp_path)

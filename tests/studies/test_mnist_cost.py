@@ -1,4 +1,4 @@
-"""What cost says of times that nobody measured, and how many gradients its methods really take."""
+"""What cost says of made-up times, and how many gradients its methods really take."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def values(verdict: Verdict) -> list[float | None]:
     return [one.value for one in verdict.ours.values()]
 
 
-def test_what_the_paper_says_agrees() -> None:
+def test_agreement_with_the_paper() -> None:
     found = STUDY.verdicts(made_up())
     assert [one.outcome for one in found] == [Outcome.YES, Outcome.NOT_COMPARABLE, Outcome.YES]
     assert values(found[RUNTIME]) == pytest.approx([8, 16])

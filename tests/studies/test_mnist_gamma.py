@@ -1,4 +1,4 @@
-"""What mnist-gamma says of curves that nobody measured: each claim holds, and each can fail."""
+"""What mnist-gamma says of made-up curves: each claim holds, and each can fail."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ def tumours(seed: int = 0) -> SplitDataset:
 YEARS = ("2016", "2017", "2018")
 
 
-def test_a_small_study_is_measured_and_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_small_study_is_measured_and_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     loaded: list[Any] = []
 
     def load(name: str, *, seed: int) -> SplitDataset:

@@ -108,7 +108,7 @@ def test_a_damaged_part_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", ["[]", "{", '{"sha256": 1', "{}", "null"])
-def test_what_is_no_part_is_refused_with_the_remedy(content: str, tmp_path: Path) -> None:
+def test_unknown_parts_are_refused_with_the_remedy(content: str, tmp_path: Path) -> None:
     make(_squares(2, 3), tmp_path)
     path = tmp_path / "work/parts/squares/quick/part-0.json"
     path.write_text(content)
@@ -154,7 +154,7 @@ def test_a_page_of_ones_own_is_never_replaced(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("scale", Scale)
-def test_what_the_table_cannot_read_is_said_before_the_work(scale: Scale, tmp_path: Path) -> None:
+def test_unreadable_parts_are_reported_before_the_work(scale: Scale, tmp_path: Path) -> None:
     (tmp_path / "results/other").mkdir(parents=True)
     (tmp_path / "results/other" / MEASURED).write_text('{"no": "seal"}')
     (tmp_path / "results/other/README.md").write_text(WRITTEN_BY)
@@ -193,7 +193,7 @@ def test_the_committed_results_can_be_added_to(tmp_path: Path) -> None:
     assert [line for line in after.splitlines() if "[squares]" not in line] == before.splitlines()
 
 
-def test_what_is_written(tmp_path: Path) -> None:
+def test_written_files(tmp_path: Path) -> None:
     make(_squares(2, 3), tmp_path)
     folder = tmp_path / "results/squares"
     assert sorted(path.name for path in folder.iterdir()) == ["README.md", MEASURED, "plot.png", "plot.svg"]

@@ -28,7 +28,7 @@ from tests.pictures import line_of
 SIGMA = 0.25
 
 
-def test_a_small_measurement_is_told_and_drawn(tmp_path: Path) -> None:
+def test_a_small_measurement_is_shown_and_drawn(tmp_path: Path) -> None:
     study = STUDY
     sizes = {"epochs": 2, "draws": 10, "samples": 20, "calibration": 20, "read": 20}
     quick = study.parts(Scale.QUICK)

@@ -133,7 +133,7 @@ def runs() -> Numbers:
     }
 
 
-def test_what_is_said_of_convergence(runs: Numbers) -> None:
+def test_statements_about_convergence(runs: Numbers) -> None:
     bound, order, accuracy, convex, smooth = convergence.STUDY.verdicts(runs)
     assert [one.outcome for one in (bound, order, accuracy, convex, smooth)] == [YES] + [NONE] * 4
     assert values(bound) == pytest.approx([10_000, 0.008, 0.0801, 5, 0, 10, 0.04, 0.0801, 1.5], rel=0.002)

@@ -54,7 +54,7 @@ def test_made_up_so_that_the_paper_is_right(found: Numbers) -> None:
         ("adversary", 1, {"worst_case": 0.44}, 1 - 0.42 / 0.44),
     ],
 )
-def test_what_is_attained_may_be_above_the_certificate(
+def test_attained_values_may_exceed_the_certificate(
     group: str, number: int, changed: Numbers, by: float, found: Numbers
 ) -> None:
     """By the search for a bracket, or at T_γ of the test data."""
@@ -64,7 +64,7 @@ def test_what_is_attained_may_be_above_the_certificate(
     assert values(said) == pytest.approx([5, 1, by])
 
 
-def test_the_worst_of_several_is_told(found: Numbers) -> None:
+def test_the_worst_of_several_is_shown(found: Numbers) -> None:
     found["bracket"][1]["at_least"] = 0.625
     found["adversary"][0]["worst_case"] = 1.5
     assert values(claim(found, BOUND)) == pytest.approx([5, 2, 0.2])

@@ -108,7 +108,7 @@ def test_medians_are_of_networks_that_learnt(numbers: Numbers, measured: Numbers
 
 
 @pytest.mark.parametrize("name", ["erm", "fgm", "wrm"])
-def test_of_what_nobody_learnt_nothing_is_said(name: str, measured: Numbers) -> None:
+def test_failed_trainings_are_not_compared(name: str, measured: Numbers) -> None:
     for seed in range(2):
         change(measured, f"elu-{seed}", name, test_error=0.3)
     for which in (RADII, SYMMETRY) if name != "wrm" else (RADII, SYMMETRY, RELUS):

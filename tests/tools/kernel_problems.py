@@ -12,6 +12,7 @@ import itertools
 import json
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from certus.kernel import binomial, concentration, files, knapsack, rounding, smoothing
+from certus.kernel import (
+    binomial,
+    concentration,
+    error_rates,
+    files,
+    rounding,
+    smoothing,
+    tree_profiles,
+    trees,
+)
 from certus.kernel.costs import Claimed, Cost, Domain, Lp, Quadratic
+from certus.kernel.error_rates import ClassCosts
 from certus.kernel.evidence import Evidence, mark
 from certus.kernel.graph import Graph, Node
 from certus.kernel.losses import Form, Hinge, Score, Softmax
@@ -38,9 +49,8 @@ from certus.kernel.operators import (
     Reshape,
     Transposed,
 )
-from certus.kernel.passes import Refused
+from certus.kernel.passes import Primitive, Refused, Rounded
 from certus.kernel.pointwise import Pointwise, scalar
-from certus.kernel.primitive import Primitive, Rounded
 from certus.kernel.problem import Problem, Values, rounding_at
 from certus.kernel.radial import neighborhoods
 from certus.kernel.rules import (
@@ -55,6 +65,7 @@ from certus.kernel.rules import (
     over_labels,
 )
 from certus.kernel.statement import PopulationBounds, Statement, failure_shares
+from tests.kernel import tree_oracle
 
 Results = Iterator[tuple[int, Callable[[], Any]]]
 UP, DOWN, SAME = 1, -1, 0
@@ -568,7 +579,7 @@ def _dual_bounds(seed: int, problem: Problem) -> Results:
 
 
 def _filled(whole: DualBounds, part: DualBounds) -> Tensor:
-    whole = mark(DualBounds(whole.gamma, whole.bound.clone(), whole.rule, whole.clip, whole.assumptions))
+    whole = mark(replace(whole, bound=whole.bound.clone(), about=whole.about.clone()))
     whole.fill(slice(0, len(part.bound)), part)
     return whole.bound
 
@@ -605,13 +616,13 @@ def knapsacks(seed: int) -> Results:
     weights = _uniform(seed, 7)
     weights = weights / weights.mean()
     for gamma in (0.0, 0.3, 2.0, -1.0, math.inf):
-        yield UP, lambda: knapsack.error_gains(errors, gamma)
-        yield UP, lambda: knapsack.worst_error_rate(errors, 0.1 * seed, gamma, weights)
-        yield UP, lambda: knapsack.dual_bound({gamma: 0.3, 1.0: 0.2}, 0.1 * seed)
-    yield UP, lambda: knapsack.worst_error_rate(errors, -1.0, 1.0)
-    yield UP, lambda: knapsack.worst_error_rate(errors - 1, 0.1, 1.0)
-    yield UP, lambda: knapsack.worst_error_rate(errors, 0.1, 1.0, -weights)
-    yield UP, lambda: knapsack.dual_bound({}, 1.0)
+        yield UP, lambda: error_rates.error_gains(errors, gamma)
+        yield UP, lambda: error_rates.worst_error_rate(errors, 0.1 * seed, gamma, weights)
+        yield UP, lambda: error_rates.dual_bound({gamma: 0.3, 1.0: 0.2}, 0.1 * seed)
+    yield UP, lambda: error_rates.worst_error_rate(errors, -1.0, 1.0)
+    yield UP, lambda: error_rates.worst_error_rate(errors - 1, 0.1, 1.0)
+    yield UP, lambda: error_rates.worst_error_rate(errors, 0.1, 1.0, -weights)
+    yield UP, lambda: error_rates.dual_bound({}, 1.0)
 
 
 def confidence(seed: int) -> Results:
@@ -645,19 +656,42 @@ def probabilities(seed: int) -> Results:
         yield DOWN, lambda: binomial.gaussian_radius(0.5 + seed, chance, radius)
 
 
+def rates(seed: int) -> Results:
+    """Rates by class of two to four classes, of which the last may not occur."""
+    classes, count = 2 + seed % 3, 12
+    targets = (_uniform(seed, count) * (classes - seed % 2)).long()
+    table = 2 * _uniform(seed + 1, count, classes) ** 2
+    table[_uniform(seed + 2, count, classes) < 0.2] = math.inf
+    uneven = _uniform(seed + 3, count)
+    weights = uneven / uneven.mean() if seed % 4 == 3 else None
+    costs = ClassCosts.of(targets, table.amin(1), classes, None if classes == 2 else table, weights)
+    matrix = _random(seed, classes, classes)
+    yield DOWN, lambda: costs.shares
+    for gamma, rho in itertools.product((0.0, 0.3, 4.0, 1e308, -1.0), (0.0, 0.1, -1.0)):
+        yield UP, lambda: costs.worst_cost(matrix, rho, gamma)
+        for name, label in itertools.product(
+            ("recall", "fpr", "balanced_error", "none"), (0, classes - 1, classes)
+        ):
+            yield UP, lambda: costs.worst_rate(name, label, rho, gamma)
+            for share in (0.0, 0.02, 0.2, 0.9):
+                claims = [share] * (len(targets.unique()) if name == "balanced_error" else 1)
+                yield UP, lambda: costs.population_rate(name, label, rho, gamma, claims, 0.2)
+        yield DOWN, lambda: costs.least_recall(0, rho, gamma)
+    yield UP, lambda: costs.gains(1e101 * matrix, 1.0)
+
+
 def statements(seed: int) -> Results:
     count, failure = (1, 4, 60)[seed % 3], 0.1
     loss, clip = 2 * _uniform(seed, count) ** 2, 1.5 if seed % 4 == 1 else None
     costs = None if seed % 5 == 4 else 3 * _uniform(seed + 1, count)
     names = ("convex",) if seed % 2 else ()
-    samples = mark(SampleBounds(loss, costs, 0.5, names))
-    levels = [
-        mark(DualBounds(gamma, (loss + 1 / gamma).clamp_max(clip or 9.0), torch.zeros(count).long(), clip))
-        for gamma in (0.5, 4.0)
-    ]
+    about = torch.stack([loss, loss, loss], 1)
+    samples = mark(SampleBounds(loss, costs, 0.5, names, about))
+    heights, rule = {gamma: (loss + 1 / gamma).clamp_max(clip or 9.0) for gamma in (0.5, 4.0)}, loss.long()
+    levels = [mark(DualBounds(*each, rule, clip, about=about)) for each in heights.items()]
     uneven = _uniform(seed + 2, count)
     weights = uneven / uneven.mean() if seed % 2 else None
-    options: dict[str, Any] = {"confidence": 1 - failure, "seed": seed, "clip": 2.0}
+    options: dict[str, Any] = {"confidence": 1 - failure, "seed": seed, "clip": clip or 2.0}
     known: list[PopulationBounds] = []
     for inequality in ("hoeffding", "bernstein", "none"):
         yield UP, lambda: list(_population(samples, levels, inequality, 0.3, options).means.values())
@@ -673,7 +707,12 @@ def statements(seed: int) -> Results:
     yield SAME, lambda: failure_shares(0.9, seed % 2 == 0)
     for wrong in ({"confidence": 1.0}, {"confidence": 0.0}):
         yield UP, lambda: _population(samples, levels, "hoeffding", 2.0, options | wrong).loss(0.1)
-    yield UP, lambda: _population(SampleBounds(loss, costs, 0.5), levels, "hoeffding", 2, options).loss(0.1)
+    yield (
+        UP,
+        lambda: _population(SampleBounds(loss, costs, 0.5, (), about), levels, "hoeffding", 2, options).loss(
+            0.1
+        ),
+    )
     yield UP, lambda: _population(samples, levels[:0], "hoeffding", 2, options).loss(0.1)
     population = None if weights is not None or not known else known[-1]
     statement = Statement.of(samples, levels, weights=weights, clip=clip, population=population)
@@ -688,11 +727,13 @@ def statements(seed: int) -> Results:
         yield DOWN, lambda: statement.population_certified(epsilon)
         yield DOWN, lambda: [statement.fixed_certified(epsilon, claim) for claim in (0.0, 0.05)]
         yield DOWN, lambda: statement.fixed_certified(epsilon, 0.5)
-    short, other = levels[0][: count - 1], mark(SampleBounds(loss, costs, 0.6))
+    short, other = levels[0][: count - 1], mark(SampleBounds(loss, costs, 0.6, about=about))
+    elsewhere = mark(replace(levels[0], about=2 * about))
     wrong_statements: tuple[Callable[[], Statement], ...] = (
-        lambda: Statement.of(SampleBounds(loss, costs, 0.5), levels, clip=clip),
-        lambda: Statement.of(samples, [DualBounds(0.5, loss, loss.long(), clip)], clip=clip),
+        lambda: Statement.of(replace(samples), levels, clip=clip),
+        lambda: Statement.of(samples, [replace(levels[0])], clip=clip),
         lambda: Statement.of(samples, [short], clip=clip),
+        lambda: Statement.of(samples, [elsewhere], clip=clip),
         lambda: Statement.of(samples, levels, clip=2.5),
         lambda: Statement.of(samples, levels, clip=clip, weights=torch.ones(count + 1)),
         lambda: Statement.of(samples, levels, clip=clip, weights=torch.full((count,), 1.5)),
@@ -703,13 +744,13 @@ def statements(seed: int) -> Results:
         yield UP, lambda: build().clean_loss
     yield UP, lambda: SampleBounds.joined([samples, samples], torch.arange(2 * count).flip(0)).loss
     yield UP, lambda: SampleBounds.joined([samples, other]).loss
-    yield UP, lambda: SampleBounds.joined([samples, SampleBounds(loss, costs, 0.5)]).loss
+    yield UP, lambda: SampleBounds.joined([samples, replace(samples)]).loss
     if costs is not None:
         yield DOWN, lambda: SampleBounds.joined([samples, samples]).error_cost
     empty = DualBounds.unknown(0.5, count, clip)
-    for part in (levels[0], levels[1], short, DualBounds(0.5, loss, loss.long(), clip)):
+    for part in (levels[0], levels[1], short, replace(levels[0])):
         yield UP, lambda: _filled(empty, part)
-    yield UP, lambda: _filled(empty, mark(DualBounds(0.5, loss, loss.long(), clip, ("convex",))))
+    yield UP, lambda: _filled(empty, mark(replace(levels[0], assumptions=("convex",))))
     yield SAME, lambda: [len(concentration.random_order(count, seed)), concentration.random_order(9, seed)]
 
 
@@ -906,9 +947,58 @@ def smoothed(seed: int) -> Results:
     yield UP, lambda: smoothing.smoothed_values(designs, counts + 1)
 
 
+def ensembles(seed: int) -> Results:
+    """Trees, prices and multipliers drawn at random, and losses of one row."""
+    kind = list(tree_profiles.TreeLoss)[seed % 4]
+    outputs = 1 if kind in ("squared", "absolute") else (3, 1)[seed % 8 == 0]
+    largest, rounding = bool(seed % 2), 1e-3 * (seed % 3)
+    options: dict[str, Any] = {
+        "largest": largest,
+        "rounding": rounding,
+        "probabilities": kind == "probabilities",
+    }
+    case = tree_oracle.random_case(seed, outputs=outputs, **options)
+    prices = replace(case.prices, label_price=(math.inf, 0.3)[seed % 2])
+    target = torch.tensor([1]) if kind in ("softmax", "probabilities") else torch.tensor([0.3]).double()
+    problem = tree_profiles.TreeProblem(case.ensemble, prices, kind, case.row[None], target)
+    rows = torch.from_numpy(case.rows[::5])
+    yield SAME, lambda: [case.ensemble.scores(rows), problem.scores[0], problem.inputs]
+    yield SAME, lambda: [problem.errors, problem.classes or 0]
+    yield UP, lambda: prices.value(rows, case.row.expand_as(rows))
+    yield UP, lambda: [problem.start, problem.top, problem.lost, problem.values(problem.start)]
+    count = problem.scores[1].shape[1]
+    levels = problem.levels(7)
+    profiles, drawn = tree_profiles.Profiles.trivial(problem, levels), np.random.default_rng(seed)
+    weights = torch.full((1,), 1.7).double()
+
+    def bounds(weights: Tensor | None, clip: float | None) -> list[Any]:
+        return [level.bound for level in profiles.dual([0.1, 1.0, 20.0], weights, clip)]
+
+    for _ in range(2):
+        for score in range(count):
+            proof = tree_oracle.random_proof(drawn, case.ensemble, prices)
+            yield DOWN, lambda: [profiles.raise_by(0, score, proof), profiles.costs]
+        yield DOWN, lambda: profiles.error_costs
+        yield UP, lambda: [*bounds(None, None), *bounds(weights, 1.5), profiles.samples(weights).loss]
+    wrong = (replace(proof, slope=-proof.slope), replace(proof, weight=proof.weight * 1.1))
+    about = problem.scores[0][0, 0], 0.1
+    for each in (proof, *wrong):
+        yield (
+            DOWN,
+            lambda: trees.least_costs(case.ensemble, prices, case.row, about, levels[0, 0], each),
+        )
+    yield UP, lambda: tree_profiles.Profiles.trivial(problem, levels.flip(2)).dual([1.0])[0].bound
+    yield UP, lambda: replace(profiles, costs=profiles.costs + 1).dual([1.0])[0].bound
+    yield UP, lambda: profiles.dual([-1.0])[0].bound
+    yield UP, lambda: profiles.dual([1.0], -weights)[0].bound
+    yield UP, lambda: tree_profiles.TreeProblem(case.ensemble, prices, kind, rows / 0, target).errors
+    yield UP, lambda: len(replace(case.ensemble, threshold=case.ensemble.threshold * math.nan).roots)
+    yield UP, lambda: len(replace(case.ensemble, right=case.ensemble.left - 1).roots)
+
+
 _FAMILIES: tuple[tuple[Callable[[int], Results], int], ...] = (
     *((rounded, 10), (norms, 50), (operators, 66), (activations, 68), (pools, 4), (costs, 54)),
-    *((networks, 72), (scores, 18), (losses, 24), (knapsacks, 20), (confidence, 25), (probabilities, 20)),
-    *((smoothed, 30), (statements, 15), (descriptions, 24)),
+    *((networks, 60), (scores, 18), (losses, 24), (knapsacks, 20), (confidence, 25), (probabilities, 20)),
+    *((smoothed, 30), (statements, 15), (rates, 8), (descriptions, 16), (ensembles, 12)),
 )
 assert sum(count for _, count in _FAMILIES) == 500

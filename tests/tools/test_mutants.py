@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from tests.tools.kernel_problems import DOWN, SAME, UP, compare
+from tests.tools.kernel_problems import DOWN, SAME, UP, compare, evaluate, names
 from tools.mutation.mutants import KERNEL, mutants
 
 
@@ -41,7 +41,7 @@ def test_of_other_changes_to_a_statement_one_is_drawn() -> None:
     assert found == changes("\n\ndef f(low, high):\n    return g(low, high, 3, True)\n")  # lines do not count
 
 
-def test_what_decides_nothing_is_left_alone() -> None:
+def test_statements_without_effect_are_not_mutated() -> None:
     assert changes('"""1 + 1"""\nfrom a import b\n_AT_ONCE = 7\nShape = tuple[int, ...]\n') == []
     assert changes("def f(a: A[1]) -> B[2]:\n    assert a\n    raise E(f'{1 + 1}')\n") == []
     assert changes("def f(a):\n    return a.reshape(1 + 1)\n") == []
@@ -97,3 +97,10 @@ def test_only_looser_bounds_are_called_loose(
     direction: int, before: object, after: object, kind: str
 ) -> None:
     assert compare([[direction, before]], [[direction, after]]) == kind
+
+
+@pytest.mark.parametrize("family", sorted({name.split()[0] for name in names()}))
+def test_every_family_of_fixed_problems_has_results(family: str) -> None:
+    results = [result for _, result in evaluate(f"{family} 1")]
+    assert not [result for result in results if isinstance(result, str) and result.startswith("raises")]
+    assert any(isinstance(result, list) for result in results)

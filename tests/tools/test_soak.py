@@ -73,7 +73,7 @@ def try_misbehaviour(log: str) -> None:
     Path(log).write_text("\n".join(lines))
 
 
-def test_hangs_deaths_and_exceptions_are_told_apart(tmp_path: Path) -> None:
+def test_hangs_deaths_and_exceptions_are_distinguished(tmp_path: Path) -> None:
     log = tmp_path / "log"
     assert exit_code(start(try_misbehaviour, str(log))) == 0
     assert log.read_text().splitlines() == ["0 up", "1 SIGSEGV", "2 'mistake'", "3 "]
@@ -96,7 +96,7 @@ def judged(code: int | None, stderr: str, stdout: str = "", words: tuple[str, ..
     return [what.split(":")[0] for what in case.violations]
 
 
-def test_what_is_no_proper_end() -> None:
+def test_unexpected_exits() -> None:
     assert judged(0, "") == judged(2, "remark\ncertus: error: x\n") == judged(2, "Usage: certus\n") == []
     assert judged(None, "") == ["traceback"]
     assert judged(1, "certus: error: x") == ["exit 1"]
@@ -124,7 +124,7 @@ def test_the_worst_mixture_is_that_of_a_linear_program() -> None:
             assert worst_mean(costs.T, values, rho) == pytest.approx(expected, abs=1e-7)
 
 
-def test_what_was_changed_in_a_box(tmp_path: Path) -> None:
+def test_changes_in_a_box(tmp_path: Path) -> None:
     (tmp_path / "box" / "inner").mkdir(parents=True)
     for name in ("same", "touched", "altered", "gone", "inner/deep"):
         (tmp_path / "box" / name).write_text(name)

@@ -67,7 +67,7 @@ def test_the_loop_equals_one_by_hand(method: Method) -> None:
         torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-4)
 
 
-def test_every_sample_once_per_epoch_whatever_the_processes() -> None:
+def test_every_sample_once_per_epoch_for_any_number_of_processes() -> None:
     numbers = Samples(torch.arange(100.0).unsqueeze(1), torch.zeros(100, dtype=torch.long))
 
     def batches(epoch: int, size: int, rank: int = 0, processes: int = 1) -> list[Tensor]:
@@ -105,7 +105,7 @@ def test_the_same_call_gives_the_same_weights() -> None:
     small()
 
 
-def test_what_is_measured() -> None:
+def test_measurements() -> None:
     done = fit(small(), DATA, method=WRM(2.0, domain=DATA.domain), epochs=3, batch_size=256)
     assert [entry.epoch for entry in done.history] == [1, 2, 3]
     for entry in done.history:

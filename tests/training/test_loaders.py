@@ -156,7 +156,7 @@ class Told(Callback):
         self.steps = steps
 
 
-def test_an_observer_is_told_that_nobody_knows_the_length() -> None:
+def test_a_callback_receives_an_unknown_length() -> None:
     watcher = Told()
     fit(network(), Stream(), epochs=1, batch_size=8, callbacks=[watcher])
     assert watcher.steps is None
@@ -183,7 +183,7 @@ def test_an_observer_is_told_that_nobody_knows_the_length() -> None:
         ((INPUTS, LABELS), {"method": "pgd"}, r"certus.attacks.PGD\(epsilon\).*; got 'pgd'"),
     ],
 )
-def test_what_cannot_be_taken_is_named(data: Any, options: dict[str, Any], words: str) -> None:
+def test_unsupported_data_are_named(data: Any, options: dict[str, Any], words: str) -> None:
     with pytest.raises(ArgumentError, match=words):
         fit(network(), data, epochs=1, **options)
 

@@ -15,7 +15,7 @@ from certus.domains import Unbounded
 from certus.errors import ArgumentError
 from certus.losses import ModelLoss, SquaredError
 from certus.training import fit
-from certus.training.metrics import balanced, classification_report, regression_report
+from certus.training.metrics import balanced, classification_report, rarest_class, regression_report
 
 
 def labelled(targets: torch.Tensor, inputs: torch.Tensor) -> SplitDataset:
@@ -43,6 +43,28 @@ def test_counts_agree_with_scikit_learn() -> None:
     absent = classification_report(ModelLoss(nn.Identity()), labelled(targets.clamp_max(1), outputs))
     assert absent.recall[2] is None
     assert absent.never == []
+
+
+def test_the_ranking_of_the_rarest_class_by_brute_force() -> None:
+    """AUC counts pairs; average precision sums precisions at the rank of every row of the class."""
+    generator = torch.Generator().manual_seed(1)
+    for classes, width in ((2, 1), (2, 2), (3, 3)):
+        outputs = torch.randn(60, width, generator=generator)
+        targets = (torch.rand(60, generator=generator) < 0.2).long()
+        targets[:classes] = torch.arange(classes)
+        ranked = rarest_class(outputs, targets, classes)
+        assert ranked is not None
+        counts = torch.bincount(targets)
+        assert ranked.label == int(counts.argmin())
+        assert ranked.share == pytest.approx(int(counts.min()) / 60)
+        logits = torch.cat([torch.zeros_like(outputs), outputs], 1) if width == 1 else outputs
+        scores, own = logits.double().softmax(1)[:, ranked.label], targets == ranked.label
+        pairs = (scores[own][:, None] > scores[~own]).double()
+        assert ranked.auc == pytest.approx(float(pairs.mean()))
+        order = own[scores.argsort(descending=True)].double()
+        precision = order.cumsum(0) / torch.arange(1, 61)
+        assert ranked.average_precision == pytest.approx(float(precision[order == 1].mean()))
+    assert rarest_class(torch.zeros(3, 2), torch.ones(3).long(), 2) is None
 
 
 def test_errors_of_a_regression_are_in_the_targets_units() -> None:

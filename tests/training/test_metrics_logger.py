@@ -31,6 +31,6 @@ def test_every_epoch_is_logged(tmp_path: Path) -> None:
         assert "calibration_loss" not in row
 
 
-def test_what_is_no_logger_is_named() -> None:
+def test_values_that_are_not_loggers_are_named() -> None:
     with pytest.raises(ArgumentError, match=r"`logger` must have log_metrics\(metrics, step\) and save\(\)"):
         MetricsLogger(print)

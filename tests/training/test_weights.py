@@ -34,7 +34,7 @@ def network() -> nn.Module:
 
 
 @pytest.mark.parametrize("method", [ERM(), WRM(gamma=1.0), WRM(rho=0.05)], ids=["erm", "gamma", "rho"])
-def test_a_weight_is_so_many_copies(method: Method) -> None:
+def test_a_weight_equals_as_many_copies(method: Method) -> None:
     weighted = Samples(INPUTS, LABELS, checked_weights(COPIES, len(INPUTS)))
     repeated = Samples(INPUTS.repeat_interleave(COPIES, 0), LABELS.repeat_interleave(COPIES))
     found = [
@@ -75,7 +75,7 @@ def test_a_slice_keeps_its_weights() -> None:
         ([1.0, 2.0], "`weights` must be a tensor"),
     ],
 )
-def test_what_is_no_weight(weights: torch.Tensor, words: str) -> None:
+def test_invalid_weights(weights: torch.Tensor, words: str) -> None:
     with pytest.raises(ArgumentError, match=words):
         checked_weights(weights, 2)
 

@@ -7,7 +7,7 @@ import json
 import random
 import re
 from collections import Counter
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from tools.mutation.mutants import KERNEL, Mutant, mutants
@@ -46,6 +46,7 @@ def main() -> None:
     commands = parser.add_subparsers(dest="command", required=True)
     record = commands.add_parser("record", help="watch which tests reach which lines")
     record.add_argument("--only", default="", help="tests whose name contains this; the others stay")
+    record.add_argument("--new", action="store_true", help="those tests as well that have no record")
     for name, text in (
         ("run", "try every mutant that has no result"),
         ("again", "try survivors again that are neither loose nor explained"),
@@ -72,7 +73,7 @@ def main() -> None:
         write_list()
     elif options.command == "record":
         RECORD.parent.mkdir(exist_ok=True)
-        session = Session(lambda session: _write_record(session, options.only))
+        session = Session(lambda session: _write_record(session, options.only, new=options.new))
         raise SystemExit(session.start())
     elif options.command == "sort":
         from tools.mutation.oracle import sort_kinds
@@ -83,18 +84,31 @@ def main() -> None:
         raise SystemExit(Session(lambda session: _try(session, options)).start(options.tests))
 
 
-def _write_record(session: Session, only: str) -> None:
-    record = session.record(only)
-    stored = json.loads(RECORD.read_text()) if only and RECORD.exists() else {}
-    kept = {name: test for name, test in stored.items() if only not in name and name in session.items}
-    RECORD.write_text(json.dumps(kept | record))
-    print(f"{len(kept | record)} of {len(session.items)} tests pass")
+def _write_record(session: Session, only: str, *, new: bool) -> None:
+    stored = json.loads(RECORD.read_text()) if (only or new) and RECORD.exists() else {}
+    kept = {name: test for name, test in stored.items() if name in session.items}
+    again = [name for name in session.items if only in name] if only or not new else []
+    names = again + [name for name in session.items if new and name not in kept and name not in again]
+    whole = {name: test for name, test in kept.items() if name not in names} | session.record(names)
+    RECORD.write_text(json.dumps(whole))
+    print(f"{len(whole)} of {len(session.items)} tests pass")
 
 
 def read_results() -> dict[str, Result]:
-    """By id; the last line of an id counts."""
+    """By id: the last line counts, and of a function that moved, those of its former file."""
     lines = RESULTS.read_text().splitlines() if RESULTS.exists() else []
-    return {result.id: result for result in (Result(**json.loads(line)) for line in lines)}
+    results = {result.id: result for result in (Result(**json.loads(line)) for line in lines)}
+    elsewhere = {(_within(result.id), result.digest): result for result in results.values()}
+    for mutant in all_mutants():
+        known, moved = results.get(mutant.id), elsewhere.get((_within(mutant.id), mutant.digest))
+        if moved is not None and (known is None or known.digest != mutant.digest):
+            results[mutant.id] = replace(moved, id=mutant.id)
+    return results
+
+
+def _within(name: str) -> str:
+    """An id without its file."""
+    return name.split(":", 1)[1]
 
 
 def _line(result: Result) -> str:
@@ -141,6 +155,8 @@ def _try(session: Session, options: argparse.Namespace) -> None:
             result = Result(mutant.id, mutant.digest, "equivalent")
         else:
             tests = _in_order(mutant, record, reached, kills, options.seconds)
+            if not tests and tuple(options.tests) != TESTS:
+                continue  # other files may have tests
             by, seconds = session.attempt(mutant, tests) if tests else ("", 0.0)
             before = known.get(mutant.id)
             kind, why = (
@@ -179,8 +195,8 @@ def _in_order(
     kills: Counter[tuple[str, str]],
     budget: float,
 ) -> dict[str, Test]:
-    """The tests that reach a mutant, within the budget together: those first that are quick, or have killed
-    others of the same function or file."""
+    """The tests that reach a mutant, within the budget together: those first that are quick, reach little
+    else, or have killed others of the same function or file, and one case of each test before others."""
     lines = range(mutant.lines[0], mutant.lines[1] + 1)
     names = {name for line in lines for name in reached.get(f"{mutant.path}:{line}", ())}
     if not mutant.function:  # it runs while everything is imported
@@ -191,11 +207,15 @@ def _in_order(
 
     def rank(name: str) -> float:
         weight = 1 + 8 * kills[function, name] + kills[mutant.path, name.split("[")[0]]
-        return (0.01 + record[name].seconds) / weight
+        return float((0.01 + record[name].seconds) * len(record[name].lines) ** 0.5 / weight)
 
+    cases, cost = Counter[str](), dict[str, float]()
+    for name in sorted(names, key=rank):
+        cases[name.split("[")[0]] += 1
+        cost[name] = rank(name) * cases[name.split("[")[0]]
     chosen: dict[str, Test] = {}
     spent = 0.0
-    for name in sorted(names, key=rank):
+    for name in sorted(cost, key=lambda name: cost[name]):
         if not chosen or spent + record[name].seconds <= budget:
             chosen[name] = record[name]
             spent += record[name].seconds
@@ -229,6 +249,7 @@ def write_list() -> None:
     for result in results:
         if _column(result) == "explained":
             reasons.setdefault(result.why, []).append(result)
+    RESULTS.write_text("".join(map(_line, results)))  # without those of code that is gone
     text = "# Survivors\n\nWritten by `python -m tools.mutation list`; see CONTRIBUTING.md.\n\n"
     text += f"{len(every)} mutants; those that were run took {hours:.2f} hours of processor time. "
     text += f"{len(reasons)} explanations.\n\n"

@@ -25,6 +25,9 @@ from time import process_time
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
+# A fork of a process with other threads may wait for one of them for ever.
+os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+
 import hypothesis
 import pytest
 
@@ -95,6 +98,8 @@ class Session:
         self.items = {item.nodeid: item for item in session.items}
         if session.testsfailed:
             raise RuntimeError("The tests cannot be collected.")
+        for module in {getattr(item, "module", None) for item in session.items}:
+            getattr(module, "before_forks", lambda: None)()  # what its tests share, once for all forks
         self._work(self)
         return True
 
@@ -114,24 +119,21 @@ class Session:
             item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
         signal.setitimer(signal.ITIMER_PROF, 0)
 
-    def record(self, only: str = "") -> dict[str, dict[str, Any]]:
-        """Run every test whose name contains a text in a fork of its own, and watch the kernel's lines."""
-        record, names = {}, [name for name in self.items if only in name]
+    def record(self, names: Sequence[str]) -> dict[str, dict[str, Any]]:
+        """Run each of some tests in a fork of its own, and watch the kernel's lines."""
+        record = {}
         for number, name in enumerate(names, 1):
             print(f"{number}/{len(names)} {name}", flush=True)
-            plain, seen = (
-                forked(lambda name=name, watch=watch: self._watched(name, watch), 600)[0]  # type: ignore[misc]
-                for watch in (False, True)
-            )
-            if plain.get("passed") and seen.get("passed"):
-                record[name] = {"seconds": plain["seconds"], "lines": seen["lines"]}
+            seen, _ = forked(lambda name=name: self._watched(name), 600)  # type: ignore[misc]
+            if seen.get("passed"):
+                record[name] = {"seconds": seen["seconds"], "lines": seen["lines"]}
         return record
 
-    def _watched(self, name: str, watched: bool) -> dict[str, Any]:
+    def _watched(self, name: str) -> dict[str, Any]:
         failed: list[str] = []
         self._failed = failed.append
         start = process_time()
-        with watched_lines() if watched else contextlib.nullcontext(set[str]()) as lines:
+        with watched_lines() as lines:
             self.run([name], lambda name: 300.0)
         used = process_time() - start
         return {"passed": not failed, "seconds": round(used, 3), "lines": sorted(lines)}
@@ -165,21 +167,28 @@ class Session:
 def watched_lines() -> Iterator[set[str]]:
     """Collect the lines of the kernel that are executed, as "path:line"."""
     lines: set[str] = set()
-    seen: set[tuple[str, int]] = set()
-    here = str(KERNEL)
+    here, left = str(KERNEL), dict[CodeType, set[int | None]]()
 
     def local(frame: Any, event: str, argument: object) -> Any:
+        unseen = left[frame.f_code]
         if event == "line":
-            seen.add((frame.f_code.co_filename, frame.f_lineno))
-        return local
+            unseen.discard(frame.f_lineno)
+        return local if unseen else None
 
     def watch(frame: Any, event: str, argument: object) -> Any:
-        return local if frame.f_code.co_filename.startswith(here) else None
+        code = frame.f_code
+        if not code.co_filename.startswith(here):
+            return None
+        if code not in left:
+            left[code] = {line for _, _, line in code.co_lines()} - {None, code.co_firstlineno}
+        return local if left[code] else None  # a function that was seen whole runs at its own speed
 
     sys.settrace(watch)
     yield lines
     sys.settrace(None)
-    lines.update(f"{Path(file).name}:{line}" for file, line in seen)
+    for code, unseen in left.items():
+        seen = {line for _, _, line in code.co_lines()} - unseen
+        lines.update(f"{Path(code.co_filename).name}:{line}" for line in seen if line)
 
 
 def _patience(seconds: float) -> float:
@@ -252,6 +261,8 @@ def _imported(path: str, name: str, tests: dict[str, float]) -> dict[str, Any]:
     install(next(mutant for mutant in mutants(path) if mutant.id == name), anew=True)
     again = _Again(tests)
     code = pytest.main([*OPTIONS, "-x", *tests], plugins=[again, _Profile()])
+    if code == pytest.ExitCode.INTERNAL_ERROR:
+        return {"by": again.name or "collection"}
     if code not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.INTERRUPTED):
         return {"error": f"pytest ended with {code!r}: record the lines again"}
     return {"by": again.name}

@@ -1,4 +1,4 @@
-"""``make soak``: certus tried at random, four ways, for as long as it is let.
+"""``make soak``: random tests of certus of four kinds, for a given time.
 
 problems    random certified problems, attacked with everything there is
 kills       every command, killed or interrupted at a counted write, then asked for again

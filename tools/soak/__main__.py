@@ -34,7 +34,7 @@ def main() -> int:
         print(f"seed {state.seed}; SOAK_SEED={state.seed} begins anew with it", flush=True)
         _soak(kinds, state, options)
     _report(state)
-    return min(sum(len(one.violations) for one in state.kinds.values()), 1)
+    return min(sum(len(kind.violations) for kind in state.kinds.values()), 1)
 
 
 def _options() -> argparse.Namespace:

@@ -1,4 +1,4 @@
-"""Everything that attacks a certified problem: the library's own attacks, climbs that know the certificate,
+"""Attacks on a certified problem: the library's own attacks, climbs that know the certificate,
 grids of the plane, points at random, and the attacks of other libraries."""
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ RESTARTS, CLIMBS, SCATTERED = 6, 10, 40
 SIDE = 21  # of a grid of the plane
 
 
-def attack(problem: Drawn, found: Certificate, worst: Tensor, rng: random.Random) -> tuple[Array, str]:
+def attack(problem: Drawn, result: Certificate, worst: Tensor, rng: random.Random) -> tuple[Array, str]:
     """(tries, samples, size) points of the domain, the samples first, and which other library took part.
 
     ``worst`` are the points of the certificate's own worst case: the climbs start there too.
@@ -32,14 +32,14 @@ def attack(problem: Drawn, found: Certificate, worst: Tensor, rng: random.Random
     generator = torch.Generator().manual_seed(rng.randrange(2**31))
     origin = problem.inputs.numpy()
     tries = [origin[None]]
-    radius = math.sqrt(max(problem.rhos) / found.unit_cost)
+    radius = math.sqrt(max(problem.rhos) / result.unit_cost)
     tries += [_scattered(origin, radius, generator)]
     tries += [worst.reshape(-1, *origin.shape).numpy()]
-    tries += [_climbed(problem, gamma, worst, radius, generator) for gamma in _known_prices(problem, found)]
-    tries += [_of_the_library(problem, found, radius, rng)]
+    tries += [_climbed(problem, gamma, worst, radius, generator) for gamma in _known_prices(problem, result)]
+    tries += [_of_the_library(problem, result, radius, rng)]
     if origin.shape[1] == 2:
         tries += [_grid(origin, radius * factor) for factor in (0.3, 1.0, 2.0)]
-        best = _best(problem, np.concatenate(tries), found.bracket(max(problem.rhos)).gamma)
+        best = _best(problem, np.concatenate(tries), result.bracket(max(problem.rhos)).gamma)
         tries += [_grid(best, radius / 10), _grid(best, radius / 100)]
     library = peers.NAMES[rng.randrange(len(peers.NAMES))] if problem.classes else "none"
     if library != "none":
@@ -48,9 +48,9 @@ def attack(problem: Drawn, found: Certificate, worst: Tensor, rng: random.Random
     return problem.geometry.brought_in(np.nan_to_num(points), origin), library
 
 
-def _known_prices(problem: Drawn, found: Certificate) -> list[float]:
+def _known_prices(problem: Drawn, result: Certificate) -> list[float]:
     """The very γ that prove the bounds, and a smaller one."""
-    gamma = found.bracket(max(problem.rhos)).gamma
+    gamma = result.bracket(max(problem.rhos)).gamma
     return [gamma, 0.5 * gamma]
 
 
@@ -97,7 +97,7 @@ def _brought_in(problem: Drawn, points: Tensor, origin: Tensor) -> Tensor:
     return torch.from_numpy(problem.geometry.brought_in(points.numpy(), origin.numpy()))
 
 
-def _of_the_library(problem: Drawn, found: Certificate, radius: float, rng: random.Random) -> Array:
+def _of_the_library(problem: Drawn, result: Certificate, radius: float, rng: random.Random) -> Array:
     """FGSM, BIM, PGD, the nearest error, and WRM at the γ of the bounds."""
     geometry, shape = problem.geometry, (-1, *problem.shape)
     loss, targets = ModelLoss(problem.model, problem.criterion), problem.targets
@@ -108,7 +108,7 @@ def _of_the_library(problem: Drawn, found: Certificate, radius: float, rng: rand
         PGD(1.3 * radius, norm, steps=3, restarts=2, domain=domain),
     )
     tries = [attack(loss, origin, targets) for attack in attacks]
-    gamma = found.bracket(max(problem.rhos)).gamma
+    gamma = result.bracket(max(problem.rhos)).gamma
     maximizer = default_maximizer(geometry.cost, domain, tolerance=1e-6, max_gradients=8)
     wrm = WRM(gamma, cost=geometry.cost, domain=domain, maximizer=maximizer)
     with contextlib.suppress(CertusError):  # an ascent without end, where γ is too small: it says so

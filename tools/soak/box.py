@@ -1,4 +1,4 @@
-"""The folder in which commands are tried: files of every kind that certus reads, made once, then copied."""
+"""The test folder of commands: files of every kind that certus reads, made once, then copied."""
 
 from __future__ import annotations
 
@@ -60,6 +60,8 @@ def make_box(folder: Path) -> None:
     for name in ("result.json", "model.safetensors"):
         (folder / "half" / name).unlink()
     _succeed(folder, _CERTIFY.split())
+    for shard in (1, 2):
+        _succeed(folder, f"{_CERTIFY} --shard {shard}/2 -o part-{shard}".split())
     _succeed(folder, _CERTIFY_WEB.split())
     _succeed(folder, _CERTIFY_NOISY.split())
     save_file(load_tensors(folder / "run" / "model.safetensors")[0], folder / "weights.safetensors")
@@ -128,22 +130,22 @@ def _open(function: object, path: str, problem: object) -> None:
 
 def snapshot(folder: Path) -> Snapshot:
     """What lies in a folder: of each path its type, size and time of change."""
-    found: Snapshot = {}
-    _look(str(folder), "", found)
-    return found
+    result: Snapshot = {}
+    _look(str(folder), "", result)
+    return result
 
 
-def _look(folder: str, prefix: str, found: Snapshot) -> None:
+def _look(folder: str, prefix: str, result: Snapshot) -> None:
     for entry in os.scandir(folder):
         status, name = entry.stat(follow_symlinks=False), prefix + entry.name
         plain = stat.S_ISREG(status.st_mode)
-        found[name] = (
+        result[name] = (
             stat.S_IFMT(status.st_mode),
             status.st_size if plain else 0,
             status.st_mtime_ns if plain else 0,
         )
         if entry.is_dir(follow_symlinks=False):
-            _look(entry.path, f"{name}/", found)
+            _look(entry.path, f"{name}/", result)
 
 
 def changes(box: Path, folder: Path, before: Snapshot, after: Snapshot) -> tuple[set[str], set[str]]:

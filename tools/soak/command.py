@@ -1,4 +1,4 @@
-"""One command line of certus in this process: what it printed, how it ended, and whether that was proper."""
+"""Run a command line of certus in this process: its output, its exit code, and whether both are legal."""
 
 from __future__ import annotations
 

@@ -126,8 +126,23 @@ ENTRIES = {
         ),
         makes=("proof",),
     ),
+    "merge": Entry("merge part-1 part-2 -o proof", makes=("proof",)),
     "verify": Entry("verify run/certificate/certificate.json"),
+    "bundle": Entry("bundle run --no-report -o evidence.zip", makes=("evidence.zip",)),
+    "gate": Entry(
+        "gate run --require error<=1 --require accuracy@pgd:inf:0.1>=0 --junit gate.xml",
+        ("gate run --require loss<=100 --json",),
+        makes=("gate.xml",),
+    ),
     "distance": Entry("distance csv:data.csv@test csv:data.csv@train --label-cost 1 --samples 10"),
+    "monitor": Entry(
+        "monitor run csv:data.csv@test -o seen.jsonl --plot seen.png",
+        (
+            "monitor run csv:data.csv@test --chunks 20 --horizon 12 -o seen.jsonl --plot seen.png --json",
+            "monitor run csv:data.csv@test --columns a -o seen.jsonl --plot seen.png",
+        ),
+        makes=("seen.jsonl", "seen.png"),
+    ),
     "predict": Entry("predict run data.csv --reach 0.1 -o said.csv", makes=("said.csv",)),
     "sensitivity": Entry(
         "sensitivity run --samples 4 --plot bars.png",
@@ -136,6 +151,7 @@ ENTRIES = {
     ),
     "export": Entry("export run -o net.pt2", makes=("net.pt2",)),
     "data list": Entry("data list"),
+    "data describe": Entry("data describe data.csv --target y"),
     "data get": Entry("data get mnist", makes=("mnist.safetensors",), before=local_package),
 }
 

@@ -1,4 +1,5 @@
-"""Mutated files of every kind that certus reads: refused with one line, or read; none believed if sealed."""
+"""Mutated files of every kind that certus reads: each is refused with one line, or read, but never if it
+has a checksum."""
 
 from __future__ import annotations
 

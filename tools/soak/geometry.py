@@ -1,4 +1,4 @@
-"""Random costs and domains, written twice: as certus takes them, and as formulas that judge it."""
+"""Random costs and domains in two forms: as arguments of certus, and as independent formulas."""
 
 from __future__ import annotations
 

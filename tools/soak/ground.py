@@ -1,4 +1,4 @@
-"""Where commands are tried, within one process: a copy of the box, mended whenever something changed it."""
+"""The working copy of the test folder within a process, restored after every change."""
 
 from __future__ import annotations
 

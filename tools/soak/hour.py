@@ -1,4 +1,4 @@
-"""How long a session lasts: the one place that looks at the clock to decide whether to go on."""
+"""Duration of a session: the only place that reads the clock to decide whether to continue."""
 
 from __future__ import annotations
 

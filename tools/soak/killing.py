@@ -1,4 +1,4 @@
-"""Every command, ended at a counted write and asked for again: it must end as if nothing had happened.
+"""Kill every command at a counted write and run it again: the result must be that of an undisturbed run.
 
 A write is an event of Python's audit: a file opened to be written, renamed, removed, a folder made, inside
 the box. The process is killed before the event of some number, or interrupted as by Ctrl-C; or it is ended by

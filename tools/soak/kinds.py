@@ -1,4 +1,4 @@
-"""The four kinds of case: how many are wished for, and how a portion of them is tried."""
+"""The four kinds of cases: their wanted numbers, and how a portion of them is run."""
 
 from __future__ import annotations
 

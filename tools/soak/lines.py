@@ -1,4 +1,4 @@
-"""Random command lines in a folder of files: refused with one line, or carried out; nothing lost."""
+"""Random command lines in a folder of files: each is refused with one line, or executed; no file is lost."""
 
 from __future__ import annotations
 

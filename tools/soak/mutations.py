@@ -1,4 +1,4 @@
-"""Bytes as disks, networks, editors and people change them."""
+"""Changes of bytes, as by disks, networks, editors and users."""
 
 from __future__ import annotations
 

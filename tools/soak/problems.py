@@ -1,4 +1,4 @@
-"""Random certified problems, attacked: nothing that is found may exceed what was proven."""
+"""Attack random certified problems: no attained value may exceed a proven bound."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ SLACK = 1e-9  # relative: what adding up losses in another order may change
 def try_problem(seed: int, number: int) -> Case:
     """Draw, certify and attack one problem."""
     rng = random.Random(f"problems:{seed}:{number}")
-    problem, found = certified(draw_problem(rng), rng)
+    problem, result = certified(draw_problem(rng), rng)
     rho = rng.choice(problem.rhos)
-    moved, weights = found.worst_case_data(rho)
-    points, library = attack(problem, found, moved.inputs.reshape(len(moved), -1), rng)
+    moved, weights = result.worst_case_data(rho)
+    points, library = attack(problem, result, moved.inputs.reshape(len(moved), -1), rng)
     case = Case(number, problem.words)
     case.count("problems", SETS)
     if library != "none":
@@ -36,21 +36,21 @@ def try_problem(seed: int, number: int) -> Case:
     costs, losses, wrong = _measured(problem, points)
     case.count("points", costs.size)
     for each in problem.rhos:
-        _compare(case, "loss", worst_mean(costs, losses, each), found.bound(each), each)
+        _compare(case, "loss", worst_mean(costs, losses, each), result.bound(each), each)
         if wrong is not None:
             _compare(
-                case, "error rate", worst_mean(costs, wrong, each), _known(found.error_bound(each)), each
+                case, "error rate", worst_mean(costs, wrong, each), _known(result.error_bound(each)), each
             )
     for number, index in enumerate(np.arange(len(problem.inputs)).reshape(SETS, -1)):
         # What is proven is proven sample by sample: these few have a certificate of their own.
         each = problem.rhos[number % len(problem.rhos)]
-        bound = min(level.gamma * each + float(level.bound[index].mean()) for level in found.dual_values)
+        bound = min(level.gamma * each + float(level.bound[index].mean()) for level in result.dual_values)
         bound = bound if problem.clip is None else min(bound, problem.clip)
         _compare(case, "loss", worst_mean(costs[:, index], losses[:, index], each), bound, each)
         if wrong is not None:
-            rate = worst_error(_known(found.proven_error_cost)[index], [each])[0]
+            rate = worst_error(_known(result.proven_error_cost)[index], [each])[0]
             _compare(case, "error rate", worst_mean(costs[:, index], wrong[:, index], each), rate, each)
-    _check_attained(case, problem, found, rho, moved, weights)
+    _check_attained(case, problem, result, rho, moved, weights)
     return case
 
 
@@ -95,7 +95,7 @@ def _compare(case: Case, what: str, attained: float, bound: float, rho: float) -
 
 
 def _check_attained(
-    case: Case, problem: Drawn, found: Certificate, rho: float, moved: Samples, weights: Tensor
+    case: Case, problem: Drawn, result: Certificate, rho: float, moved: Samples, weights: Tensor
 ) -> None:
     """The lower side is a distribution that exists, measured again."""
     points = moved.inputs.reshape(len(moved), -1)
@@ -105,7 +105,7 @@ def _check_attained(
     costs = problem.geometry.measure(points.numpy(), origin.numpy()) + price * (moved.targets != own).numpy()
     with torch.no_grad():
         mean = float(problem.losses(points, moved.targets) @ weights)
-    spent, low = float(weights.numpy() @ costs), found.lower(rho)
+    spent, low = float(weights.numpy() @ costs), result.lower(rho)
     if not spent <= rho * (1 + SLACK) + SLACK:
         case.violate(f"a distribution at cost {spent!r} is called within rho = {rho!r}")
     if not mean >= low - SLACK * (1 + abs(low)):

@@ -1,4 +1,4 @@
-"""Cases in forks: unprivileged and without a network, within limits, and told apart when they die.
+"""Run cases in forks, unprivileged, without a network and within limits, and report how they end.
 
 A hang is a case that uses up its processor time. One that waits for something that never comes uses none: it
 is seen by ``tools.soak.waiting``, which needs no limit that a busy machine could reach.

@@ -1,4 +1,4 @@
-"""Where a soak stands: the seed, how many cases of each kind are done, and what they came to."""
+"""State of a soak: the seed, the number of finished cases of each kind, and their results."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ class State:
             "seed": self.seed,
             "minutes": self.minutes,
             "kinds": {
-                name: {"done": one.done, "counts": one.counts, "violations": one.violations}
-                for name, one in self.kinds.items()
+                name: {"done": entry.done, "counts": entry.counts, "violations": entry.violations}
+                for name, entry in self.kinds.items()
             },
         }
         beside = folder / "state.json.new"
@@ -65,8 +65,8 @@ class State:
                     content["seed"],
                     content["minutes"],
                     {
-                        name: Progress(one["done"], Counter(one["counts"]), one["violations"])
-                        for name, one in content["kinds"].items()
+                        name: Progress(entry["done"], Counter(entry["counts"]), entry["violations"])
+                        for name, entry in content["kinds"].items()
                     },
                 )
             os.replace(path, folder / f"state-{content['seed']}.json")

@@ -1,4 +1,4 @@
-"""Changes that keep a file's outer form: JSON that parses, checksums that fit, digests made anew."""
+"""Changes that keep a file well-formed: JSON that parses, checksums and digests updated."""
 
 from __future__ import annotations
 
@@ -204,8 +204,8 @@ def mutate_archive(rng: random.Random, content: bytes) -> bytes:
 def _padded(member: bytes, old: bytes, new: bytes) -> bytes:
     """The header of an array changed, at its old length."""
     grown = len(new) - len(old)
-    head, found, tail = member.partition(old)
-    if not found:
+    head, result, tail = member.partition(old)
+    if not result:
         return member
     end = tail.find(b"\n")
     return head + new + tail[: max(end - grown, 0)].ljust(end - grown) + tail[end:]

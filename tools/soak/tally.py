@@ -1,4 +1,4 @@
-"""What a case came to, and the sums over many."""
+"""Result of a case, and sums over many cases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What people, scripts and accidents put behind an option."""
+"""Values of options, as typed by users, by scripts, or by accident."""
 
 from __future__ import annotations
 

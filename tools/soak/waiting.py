@@ -1,4 +1,4 @@
-"""The only clock beside the session's own: a process that neither works nor speaks is waiting for nothing.
+"""Detection of hangs, by the only other clock: a process without work or output has stopped.
 
 It is asked every few seconds. As long as it is running, wants to run, or has used any processor time since
 the last look, it is left alone, so that a busy machine is never taken for a hang.

@@ -1,4 +1,4 @@
-"""The worst distribution made of points that were found, exactly: a knapsack over concave hulls."""
+"""The exact worst distribution over given points: a knapsack over concave hulls."""
 
 from __future__ import annotations
 

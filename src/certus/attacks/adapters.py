@@ -97,8 +97,9 @@ class Torchattacks(_LibraryAttack):
     """A torchattacks attack as a method.
 
     Args:
-        make: from the model to the attack, such as ``lambda model: torchattacks.PGD(model, eps=0.1)``.
-            torchattacks takes inputs between 0 and 1, and always clips to them.
+        make: function from the model to the attack, such as
+            ``lambda model: torchattacks.PGD(model, eps=0.1)``. torchattacks takes inputs between 0
+            and 1, and always clips to them.
     """
 
     library, install = "torchattacks", "pip install --no-deps torchattacks"

@@ -50,10 +50,10 @@ class Evaluation:
     """A model under attack, sample by sample, on the CPU; every number is *attained* by an actual point.
 
     Attributes:
-        losses: (n,) the loss at the moved input.
-        errors: (n,) bool, whether it is misclassified there; None in regression.
-        l2, sup: (n,) how far the input moved, in both norms.
-        confidence: of the intervals, which are for the population that the samples were drawn from.
+        losses: (n,) losses at the moved inputs.
+        errors: (n,) bool, whether the moved inputs are misclassified; None in regression.
+        l2, sup: (n,) distances of the moves in both norms.
+        confidence: confidence of the intervals, which are for the population of the samples.
     """
 
     losses: Tensor
@@ -118,7 +118,7 @@ def evaluate(
             A radius or penalty per sample must fit every batch.
         criterion: the loss that the attack raises, and that is reported; cross-entropy for labels and squared
             error for numbers when None.
-        confidence: of the intervals.
+        confidence: confidence level of the intervals.
         seed: seed of random starts; torch's global generator is not changed.
         progress: called with the number of samples of each batch that is done.
 
@@ -227,25 +227,28 @@ class Difference:
     high: float
 
 
-def paired_differences(one: Evaluation, other: Evaluation, confidence: float = 0.95) -> Difference:
-    """Return ``one`` minus ``other`` on the same samples; negative where ``one`` does better.
+def paired_differences(first: Evaluation, second: Evaluation, confidence: float = 0.95) -> Difference:
+    """Return the error rate of ``first`` minus that of ``second`` on the same samples; losses in regression.
 
     Samples that are hard for both models cancel. For losses the interval is the normal one of the mean of
     per-sample differences. For errors half a sample is added to each of the four cells of the table first
     (Agresti and Min), or the interval would have length 0 where the models agree on every sample.
     """
-    same = one.losses.shape == other.losses.shape
-    require(same, "other", "be of the same samples", f"{len(other.losses)} samples, not {len(one.losses)}")
-    if one.errors is None or other.errors is None:
-        changes = one.losses.cpu().double() - other.losses.cpu().double()
+    same = first.losses.shape == second.losses.shape
+    require(
+        same, "second", "be of the same samples", f"{len(second.losses)} samples, not {len(first.losses)}"
+    )
+    if first.errors is None or second.errors is None:
+        changes = first.losses.cpu().double() - second.losses.cpu().double()
         return Difference("loss", **asdict(normal_interval(changes, confidence)))
     require(0 < confidence < 1, "confidence", "lie between 0 and 1", confidence)
-    only_one, only_other = int((one.errors & ~other.errors).sum()), int((other.errors & ~one.errors).sum())
-    change, count = only_one - only_other, len(one.errors) + 2
+    only_first = int((first.errors & ~second.errors).sum())
+    only_second = int((second.errors & ~first.errors).sum())
+    change, count = only_first - only_second, len(first.errors) + 2
     centre = change / count
-    spread = math.sqrt((only_one + only_other + 1) / count - centre**2)
+    spread = math.sqrt((only_first + only_second + 1) / count - centre**2)
     half = float(ndtri((1 + confidence) / 2)) * spread / math.sqrt(count)
-    return Difference("error", change / len(one.errors), max(-1.0, centre - half), min(1.0, centre + half))
+    return Difference("error", change / len(first.errors), max(-1.0, centre - half), min(1.0, centre + half))
 
 
 def fair_epsilon(wrm: WRM, loss: AnyLoss, data: Samples, norm: float, batch_size: int = 256) -> float:
@@ -298,8 +301,8 @@ _UNUSED = {"fgsm": ("restarts",), "bim": ("restarts",), "wrm": ("steps", "restar
 
 @dataclass(frozen=True)
 class Trial:
-    """An attack at one strength: ε for fgsm, bim and pgd, γ_adv for wrm. A ``step_size`` of None is
-    2.5·ε/steps; ``clipped`` inputs stay in the data's domain."""
+    """An attack with one strength: ε for fgsm, bim and pgd, γ_adv for wrm. A ``step_size`` of None is
+    2.5·ε/steps; ``clipped`` keeps inputs in the data's domain."""
 
     attack: str
     norm: float | None

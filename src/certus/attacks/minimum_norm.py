@@ -58,7 +58,7 @@ class MinimumNormResult:
     """Nearest error found of each sample.
 
     Attributes:
-        inputs: (batch, …) a misclassified point, or the input itself where none was found.
+        inputs: (batch, …) misclassified points; the input itself where none was found.
         distance: (batch,) its distance from the input: 0 where the input itself is misclassified, and ∞
             where no error was found.
         success: (batch,) bool, whether an error was found.

@@ -2,7 +2,7 @@
 
     x ← Π_Z Π_{‖x − x₀‖_p ≤ ε}(x + α · argmax_{‖v‖_p ≤ 1} ⟨∇ℓ(x), v⟩)            [eqn:fgsm, eqn:madry]
 
-The paper prints the ball around the *present* point; what everyone means, and this does, is the original.
+The ball is around the original point; the paper prints the *present* point, a misprint.
 """
 
 from __future__ import annotations

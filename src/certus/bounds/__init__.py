@@ -1,4 +1,4 @@
-"""How smooth is a network? Rigorous bounds, layer by layer (section:examples)."""
+"""Rigorous bounds on the smoothness of networks, layer by layer (section:examples)."""
 
 from certus.bounds.analysis import Analysis, input_smoothness, local_smoothness
 from certus.bounds.graph_reader import UnsupportedLayer

@@ -34,9 +34,9 @@ from certus.errors import CertusError, UnreadableModelError, UnsupportedError, r
 from certus.kernel.costs import Cost as KernelCost
 from certus.kernel.costs import Domain
 from certus.kernel.graph import Graph
-from certus.kernel.passes import Refused
-from certus.kernel.primitive import Shape
+from certus.kernel.passes import Refused, Shape
 from certus.kernel.problem import Problem
+from certus.kernel.rows import with_columns
 from certus.kernel.smoothness import Bounds, Smoothness
 from certus.losses import Criterion, CrossEntropy
 
@@ -47,7 +47,8 @@ _OVERFLOW = "The bounds overflow float64: the weights of this model are too larg
 
 
 def kernel_cost(cost: Cost, shape: Shape) -> KernelCost:
-    """The cost of the kernel for inputs of one shape; raise if it does not fit, or points refute it."""
+    """Return the cost in the kernel's form for inputs of one shape; raise an error if it does not fit, or
+    if points refute its claims."""
     cost.check_shape(torch.zeros(1, *shape))
     check_claims_everywhere(cost, shape)
     try:
@@ -66,8 +67,8 @@ class Analysis:
         input_shape: shape of one input; optional if the model begins with a linear layer.
 
     Attributes:
-        problem: the network, loss and cost as the kernel knows them, about no samples; with the assumptions
-            that bounds rest on.
+        problem: network, loss and cost in the kernel's form, without samples; with the assumptions of all
+            bounds.
         normalized: whether the model ends in a log-softmax, which the bounds omit.
     """
 
@@ -110,6 +111,24 @@ class Analysis:
                 f"The weights of the model are too large: {reason}. Train with weight decay, or rescale them."
             ) from None
 
+        self._over_rows: dict[tuple[tuple[int, ...], ...], Problem] = {(): self.problem}
+
+    def over_rows(self, groups: tuple[tuple[int, ...], ...]) -> Problem:
+        """The problem over rows of a table with these groups of inputs as discrete columns."""
+        if groups not in self._over_rows:
+            self._over_rows[groups] = with_columns(self.problem, groups)
+        return self._over_rows[groups]
+
+    @classmethod
+    def stored(cls, problem: Problem, cost: Cost) -> Analysis:
+        """The analysis of a network that the kernel has read from its files; ``problem`` is about no
+        samples."""
+        analysis = cls.__new__(cls)
+        analysis.problem, analysis.cost = problem, cost
+        analysis.shape, analysis.normalized = problem.graph.shape, False
+        analysis._over_rows = {(): problem}
+        return analysis
+
     @property
     def smoothness(self) -> Smoothness:
         """Bounds on the smoothness of the loss."""
@@ -117,16 +136,16 @@ class Analysis:
 
     @property
     def graph(self) -> Graph:
-        """The network, with the whitening of the cost in its first layer."""
+        """The network, with the whitening of the cost merged into its first layer."""
         return self.problem.graph
 
     @cached_property
     def everywhere(self) -> Bounds:
-        """Bounds over the whole space."""
+        """Return bounds over the whole space."""
         return self.smoothness.everywhere
 
     def run(self, points: Tensor, targets: Tensor, radius: Tensor) -> Bounds:
-        """Bound balls around (batch, …) float64 points."""
+        """Return bounds on balls around (batch, …) float64 points."""
         if self.problem.classes is None:
             targets = check_values(targets, torch.empty(len(points), math.prod(self.graph.out_shape)))
         else:
@@ -199,7 +218,7 @@ def local_smoothness(
     Args:
         model: a model, or an ``Analysis``, which has its own criterion and cost.
         inputs, targets: (batch, …) and (batch,).
-        radius: of the balls in the norm of ``cost``: a number, or (batch,).
+        radius: radius of the balls in the norm of ``cost``: a number, or (batch,).
 
     >>> model = nn.Sequential(nn.Linear(2, 8), nn.Softplus(), nn.Linear(8, 3))
     >>> inputs, targets = torch.zeros(5, 2), torch.zeros(5, dtype=torch.long)
@@ -247,7 +266,7 @@ def local_smoothness(
 def _joined(
     parts: list[Tensor | None], whole: Tensor | None = None, labels: Tensor | None = None
 ) -> Tensor | None:
-    """(batch, …) bounds on balls, and no more than those on the whole space for the labels."""
+    """Return (batch, …) bounds on balls, at most those over the whole space."""
     tensors = [part for part in parts if part is not None]
     joined = torch.cat(tensors) if tensors else None
     return joined if joined is None or whole is None else joined.minimum(whole[0].T[labels])

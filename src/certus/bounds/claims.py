@@ -30,12 +30,10 @@ from certus._eval_mode import eval_mode
 from certus._tensor import format_point, per_sample
 from certus.bounds.norm_proposals import claim_norm
 from certus.errors import ClaimError
-from certus.kernel.curvature import Joint
 from certus.kernel.max_pool import MaxPool
 from certus.kernel.operators import Affine, AxisProduct, Convolution, Dense, Diagonal, Product, Reshape
-from certus.kernel.passes import ForwardBound, Range
-from certus.kernel.pointwise import Function, Pointwise, Scalar
-from certus.kernel.primitive import Primitive, Shape
+from certus.kernel.passes import ForwardBound, Primitive, Range, Shape
+from certus.kernel.pointwise import Function, Joint, Pointwise, Scalar
 
 _PASSED: WeakSet[Scalar] = WeakSet()
 _FAR = 1e6
@@ -315,7 +313,7 @@ def check_bounds(where: str, primitive: Primitive) -> None:
 
 
 def _single(shape: Shape, generator: torch.Generator) -> Tensor:
-    """Some unit vectors, (rows, *shape)."""
+    """Return some unit vectors, (rows, *shape)."""
     count = math.prod(shape)
     places = torch.randperm(count, generator=generator)[:_ROWS].unsqueeze(1)
     blank = torch.zeros(len(places), count, dtype=torch.float64)

@@ -1,4 +1,4 @@
-"""Losses as the kernel knows them, and checks of their targets."""
+"""Losses in the kernel's form, and checks of their targets."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from certus.losses import Criterion, CrossEntropy, Logistic, SmoothMargin, Squar
 
 
 def read_criterion(criterion: Criterion) -> Softmax | None:
-    """The loss as the kernel knows it; None for a squared error."""
+    """Return the loss in the kernel's form; None for a squared error."""
     kind = type(criterion)  # a subclass may compute anything
     match criterion if kind in (CrossEntropy, SmoothMargin, Logistic, SquaredError) else None:
         case CrossEntropy(label_smoothing, temperature):

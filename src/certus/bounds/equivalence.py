@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from certus._eval_mode import eval_mode
 from certus.errors import ContradictionError, UnsupportedError, format_samples, require
-from certus.kernel.primitive import Shape
+from certus.kernel.passes import Shape
 from certus.losses import predicted, require_tensor
 
 _FAR = (0.0, 1e-3, 1.0, 1.0, 30.0, 1e3, 1e6)

@@ -33,7 +33,7 @@ from torch.nn.utils import parametrize
 from certus._eval_mode import names_in, parts_of_function
 from certus.bounds.layer_rules import is_graph_leaf
 from certus.errors import UnsupportedError
-from certus.kernel.primitive import Shape
+from certus.kernel.passes import Shape
 
 _CALLED = (
     *("__call__", "_wrapped_call_impl", "_call_impl", "_slow_forward", "__getattribute__", "__getattr__"),

@@ -34,8 +34,8 @@ from certus.kernel.operators import (
     Reshape,
     Transposed,
 )
+from certus.kernel.passes import Primitive, Shape
 from certus.kernel.pointwise import Pointwise, scalar
-from certus.kernel.primitive import Primitive, Shape
 
 BATCHES = (5, 7)
 """Batch sizes that are compared: what is equal for both does not depend on the batch size."""
@@ -74,7 +74,7 @@ class Call:
 
     @property
     def name(self) -> str:
-        """Of the torch function, such as "conv2d"."""
+        """Name of the torch function, such as "conv2d"."""
         target = self.node.target
         return target._schema.name.split("::")[1] if isinstance(target, OpOverload) else str(target)
 
@@ -88,7 +88,7 @@ class Call:
 
     @property
     def shape(self) -> Shape | None:
-        """Of one sample of the output; None unless that is a tensor with a batch axis."""
+        """Shape of one sample of the output; None unless the output is a tensor with a batch axis."""
         value = self.node.meta.get("val")
         if not isinstance(value, Tensor) or value.dim() < 1 or not isinstance(value.shape[0], torch.SymInt):
             return None
@@ -168,7 +168,8 @@ def convolve_transposed(call: Call) -> _Translation:
 
 
 def total_over_axes(call: Call) -> _Translation:
-    """A mean or sum over axes of a sample: they are moved to the end, flattened, and weighted equally."""
+    """A mean or sum over axes of a sample: the axes are moved to the end and flattened, and their entries
+    weighted equally."""
     inputs = call.moving("self")
     shape, axes = inputs.shape, call.get("dim")
     chosen = sorted(axis % (len(shape) + 1) for axis in axes) if axes else [0]

@@ -36,8 +36,7 @@ from certus.bounds.layer_rules import find_rule
 from certus.errors import CertusError, UnsupportedError
 from certus.kernel.graph import Node
 from certus.kernel.operators import Reshape
-from certus.kernel.passes import Refused
-from certus.kernel.primitive import Primitive, Shape
+from certus.kernel.passes import Primitive, Refused, Shape
 
 _NORM = "batch norm, which is affine in eval mode"
 _INSTEAD = {
@@ -59,7 +58,7 @@ class UnsupportedLayer:
         reason: why nothing, or no smoothness, is proven.
         replacement: description of a replacement.
         repairable: whether ``smooth`` replaces it.
-        line: of the user, as FILE:LINE: `code`, where a function was called or a layer used.
+        line: the user's line, as FILE:LINE: `code`, that calls the function or uses the layer.
     """
 
     path: str

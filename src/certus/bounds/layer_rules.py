@@ -29,8 +29,8 @@ from certus.errors import ArgumentError, UnsupportedError, require
 from certus.kernel.graph import Graph
 from certus.kernel.max_pool import MaxPool
 from certus.kernel.operators import Affine, AxisProduct, Convolution, Dense, Diagonal, Reshape
+from certus.kernel.passes import Primitive, Shape
 from certus.kernel.pointwise import Pointwise, scalar
-from certus.kernel.primitive import Primitive, Shape
 from certus.layers import LogCosh, Normalize, Residual, Scale, SmoothAbs
 
 

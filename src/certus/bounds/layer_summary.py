@@ -12,8 +12,8 @@ from certus.kernel.graph import Graph, Node
 from certus.kernel.losses import Softmax
 from certus.kernel.max_pool import MaxPool
 from certus.kernel.operators import Affine, AxisProduct, Product
+from certus.kernel.passes import Primitive
 from certus.kernel.pointwise import Pointwise
-from certus.kernel.primitive import Primitive
 from certus.kernel.rounding import up
 from certus.kernel.smoothness import Bounds, Smoothness
 
@@ -35,8 +35,8 @@ def layer_table(smoothness: Smoothness, bounds: Bounds) -> list[LayerBound]:
 
 
 def curvature_parts(bounds: Bounds) -> dict[int, float]:
-    """What each node adds, by the sum rule, to the curvature of the margin that has the largest; ``bounds``
-    are those over the whole space."""
+    """Return the contribution of each node, by the sum rule, to the curvature of the margin with the
+    largest one; ``bounds`` are those over the whole space."""
     totals = bounds.totals
     if totals is None:
         return {}
@@ -48,7 +48,7 @@ def curvature_parts(bounds: Bounds) -> dict[int, float]:
 
 
 def _constants(primitive: Primitive) -> tuple[float, float]:
-    """The norm of a layer, or its largest |σ'|; and its largest |σ''|."""
+    """Return the norm of a layer, or its largest |σ'|; and its largest |σ''|."""
     match primitive:
         case Affine():
             return primitive.norm, 0.0

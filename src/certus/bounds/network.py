@@ -34,14 +34,13 @@ from certus.bounds.merging import merge_affine_nodes
 from certus.errors import ArgumentError, ClaimError, UnreadableModelError, UnsupportedError
 from certus.kernel.graph import Graph, Node
 from certus.kernel.operators import Reshape
-from certus.kernel.passes import Refused
-from certus.kernel.primitive import Primitive, Shape
+from certus.kernel.passes import Primitive, Refused, Shape
 from certus.layers import Residual
 
 
 @dataclass(frozen=True, eq=False)
 class Network:
-    """A model as it was read.
+    """A model in the form of a graph.
 
     Attributes:
         normalized: whether the model ends in a log-softmax, which the graph omits: classification losses

@@ -79,7 +79,7 @@ def _entries(operator: Affine) -> int:
 
 
 def _offer(operator: Affine, *norms: float, written: bool = False, attempts: int = _ATTEMPTS) -> bool:
-    """Whether a claim is accepted; it gets more room after each refusal."""
+    """Claim a norm, with a growing margin after each refusal; return whether the kernel accepts it."""
     side = min(math.prod(operator.in_shape), math.prod(operator.out_shape))
     room = max(_ROOM, side * math.sqrt(side) * 2.0**-52)
     for attempt in range(attempts):

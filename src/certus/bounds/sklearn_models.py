@@ -278,7 +278,7 @@ def scaling(factors: _Array, offset: _Array) -> AffineMap:
 
 
 def unchanged(count: int) -> AffineMap:
-    """The identity."""
+    """Return the identity map."""
     return scaling(np.ones(count), np.zeros(count))
 
 
@@ -371,7 +371,7 @@ _STEPS: dict[str, _Reader] = {
 
 
 def read_estimator(model: Any) -> Reading:
-    """Return the network that a fitted estimator is; raise ``UnreadableModelError`` if it has no reader."""
+    """Return a fitted estimator as a network; raise ``UnreadableModelError`` if it has no reader."""
     count = getattr(model, "n_features_in_", None)
     if count is None:
         raise UnreadableModelError(f"{type(model).__name__} is not fitted")

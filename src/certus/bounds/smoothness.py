@@ -87,8 +87,8 @@ class SmoothnessBound(Derived):
     Attributes:
         bounds: L⁺ ≥ sup λ_max(∇²_x ℓ) by each rule: "paper" (as printed), "corrected", "sum" and "max".
         lipschitz: Lipschitz constant of the loss.
-        output_lipschitz: that of all outputs together, into L2.
-        margin_lipschitz: (classes, classes) [k, y]: that of F_k − F_y; None for regression.
+        output_lipschitz: Lipschitz constant of the vector of all outputs, in L2.
+        margin_lipschitz: (classes, classes) [k, y] Lipschitz constant of F_k − F_y; None for regression.
         margin_curvature: (classes, classes) [k, y]: sup λ⁺_max(∇²(F_k − F_y)); None for regression.
         layers: the layer table; the last row is the loss itself.
         obstacle: path of the layer, or a reason, that prevents a finite L⁺; None if L⁺ is finite.
@@ -121,7 +121,7 @@ class SmoothnessBound(Derived):
 
     @property
     def gammas(self) -> dict[str, float]:
-        """That γ for each rule. (The paper's own tables print L⁺ itself, for a cost of modulus 1.)"""
+        """``gamma`` by each rule. (The paper's tables print L⁺ itself, for a cost of modulus 1.)"""
         modulus = self.cost.strong_convexity
         return {
             name: 0.0 if bound == 0 else (bound / modulus if modulus > 0 else math.inf)

@@ -16,8 +16,7 @@ from certus.bounds.layer_rules import children, find_rule, is_sequential, is_smo
 from certus.bounds.network import infer_shape, read_layers
 from certus.errors import ArgumentError, UnsupportedError, require
 from certus.kernel.graph import Node
-from certus.kernel.passes import Refused
-from certus.kernel.primitive import Primitive, Shape
+from certus.kernel.passes import Primitive, Refused, Shape
 from certus.layers import Residual
 
 _JUMPS = "it is not smooth: its derivative jumps"
@@ -40,8 +39,8 @@ def validate(model: nn.Module, input_shape: Shape | None = None) -> list[Unsuppo
     """List every layer, and every call of a function, that prevents a proof of smoothness.
 
     Args:
-        input_shape: of one input; needed for a model with its own forward, unless it begins with a linear
-            layer.
+        input_shape: shape of one input; needed for a model with its own forward, unless it begins with a
+            linear layer.
 
     >>> [(layer.path, layer.replacement) for layer in validate(nn.Sequential(nn.Linear(2, 3), nn.ReLU()))]
     [('1', 'ELU(alpha=1.0)')]

@@ -1,9 +1,8 @@
 """``certify``: read a model, and bound its worst case.
 
-A criterion without a rule gets lower bounds alone, by attacks, since nothing bounds such a loss from above.
-The model itself is attacked, in float64 where a copy of it runs in that. Losses and costs are those of
-floating point, lowered and raised by 10⁻⁹ of their size: nothing is known about the rounding of the
-criterion.
+A criterion without a rule gets lower bounds from attacks, and no upper bound on the loss.
+Attacks run on the model itself, or on a copy of it in float64 if that runs. Their losses are lowered, and
+their costs raised, by 10⁻⁹ of their size, because the rounding of such a criterion is unknown.
 """
 
 from __future__ import annotations
@@ -11,7 +10,8 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -23,6 +23,7 @@ from certus._validation import checked_weights
 from certus.attacks.projected_gradient_descent import GradientAttack
 from certus.bounds import SmoothnessBound
 from certus.bounds.criteria import check_targets, has_rule
+from certus.bounds.encoded_frames import encode_frame
 from certus.bounds.equivalence import check_wrapper
 from certus.bounds.network import read_network
 from certus.bounds.sklearn_models import read_estimator, read_samples
@@ -31,16 +32,25 @@ from certus.certificates.batching import Portions, provable_criterion, readable,
 from certus.certificates.cache import ProposalCache
 from certus.certificates.certificate import Certificate
 from certus.certificates.dual_values import AttackAggregate, DualAggregate
-from certus.certificates.engine import Engine, budget_range, default_gammas, make_grid, refine_gammas
-from certus.certificates.error_costs import least_error_cost
+from certus.certificates.engine import (
+    HELD,
+    Engine,
+    budget_range,
+    default_gammas,
+    make_grid,
+    refine_gammas,
+)
+from certus.certificates.error_costs import AttainedErrors
 from certus.certificates.linear import certify_linear
 from certus.certificates.local_bounds import checked_class_weights
 from certus.certificates.lower_bounds import into_ball, settle_rows
+from certus.certificates.merging import join_certificates
+from certus.certificates.parallel import Mapper, Question, one_thread, worker_count
 from certus.certificates.population import Population
 from certus.certificates.problem import BATCH, Problem, gather
 from certus.certificates.progress import Work, total_work
 from certus.certificates.trees import certify_trees, tree_loss
-from certus.costs import Cost, LabelCost, SquaredL2
+from certus.costs import Cost, LabelCost, SquaredL2, WeightedL2
 from certus.costs.masked import masked_to
 from certus.data import DataLike, RowEncoding, Samples, gather_samples
 from certus.domains import Domain, Unbounded
@@ -104,6 +114,8 @@ def certify(
     cache: ProposalCache | None = None,
     width: float = 1.05,
     time_limit: float | None = None,
+    n_jobs: int = 1,
+    checkpoint: str | Path | None = None,
     progress: bool | Callable[[float], None] | None = None,
 ) -> Certificate:
     """Bracket the worst loss and error rate over all distributions within transport cost ρ of the data.
@@ -112,8 +124,8 @@ def certify(
 
         E_{P'} ℓ ≤ sup {E_P ℓ : W_c(P, P̂_n) ≤ ρ} ≤ γρ + E_n φ̄_γ         [eqn:certificate, eqn:certify-tests]
 
-    where φ̄_γ ≥ φ_γ = sup_z ℓ(z) − γ c(z, z₀) is proven sample by sample, and P' is a distribution that was
-    found, by moving the samples with an ascent or an attack. The upper side is the least over a grid of γ.
+    where φ̄_γ ≥ φ_γ = sup_z ℓ(z) − γ c(z, z₀) is proven sample by sample, and P' is a distribution that an
+    ascent or an attack found by moving the samples. The upper side is the least over a grid of γ.
 
     A model is read, never assumed: one that has a layer or an operation without a rule raises
     ``UnreadableModelError``, which names it. ``certify_smoothed`` certifies any model, with noise on its
@@ -124,46 +136,54 @@ def certify(
             the Lipschitz and radial rules only. Or a linear model or perceptron of scikit-learn, alone or
             behind linear steps, which is read exactly (``certus.bounds.sklearn_models``); where its score is
             linear and only ``rho``, ``epsilon``, ``criterion``, ``cost`` and ``labels`` are given, both sides
-            are exact up to rounding. Or trees: of scikit-learn, XGBoost, LightGBM or CatBoost, alone or in a
-            pipeline (``certus.bounds.trees``).
+            are exact up to rounding. A pipeline that begins with a column transformer with one-hot columns
+            takes a data frame with words (``certus.bounds.encoded_frames``). Or trees: of scikit-learn,
+            XGBoost, LightGBM or CatBoost, alone or in a pipeline (``certus.bounds.trees``).
         data: samples with inputs of shape (n, …) and n targets, weighted if they have weights: tensors,
             arrays or data frames of numbers as (inputs, targets); a torch ``Dataset`` or ``DataLoader``, or
             batches of both, which are read several times, a batch at a time, so that they need not fit into
-            memory. (inputs, None) is as ``labels="predicted"``.
-        rho: mean transport costs of interest, for squared L2 a mean *squared* distance; one or several. 0 is
-            the sample itself. The certificate answers for others, too. By default those of every sample
-            moved by ``epsilon``.
+            memory. (inputs, None) stands for ``labels="predicted"``.
+        rho: mean transport costs of interest, one or several; for squared L2 a mean *squared* distance, and 0
+            for the unmoved sample. The certificate also answers for other ρ. By default the costs of moving
+            every sample by ``epsilon``.
         epsilon: distances in the cost's norm, √c. ``Certificate.accuracies`` has, for each of them, the share
             of samples that no move of that length misleads. Not for a regression.
-        criterion: cross-entropy for labels and squared error for numbers by default; torch's own criteria
-            count sample by sample (``losses.as_criterion``). For any other criterion with one loss per sample
+        criterion: cross-entropy for labels and squared error for numbers by default; torch's own criteria are
+            applied to each sample (``losses.as_criterion``). For any other criterion with one loss per sample
             only the error rate is proven, which does not depend on it.
         cost: the transport cost c.
         domain: the convex set Z that inputs stay in; all of space by default.
         label_cost: the cost of changing a label; by default labels never change.
         labels: "predicted" replaces the targets by the model's predictions on the unmoved inputs, as
             eqn:certify-tests allows; an error is then a prediction that changes.
-        confidence: 1 − δ for bounds on the population that the data were drawn from. It asserts that they
-            were drawn independently and that nothing was fitted or tuned on them.
-        clip: B, to certify min(ℓ, B). With ``confidence`` alone, B = 2 ln K for the population: twice the
-            loss of guessing, which few samples reach, and small against √n.
+        confidence: 1 − δ for bounds on the population that the data were drawn from. By setting it you assert
+            that they were drawn independently and that nothing was fitted or tuned on them.
+        clip: B, to certify min(ℓ, B). By default ℓ is certified for the sample, and min(ℓ, 2 ln K) for the
+            population: 2 ln K is twice the loss of guessing.
         gammas: the grid of γ, fixed before the data are seen; by default a function of the model and ρ.
         class_weights: w, one for each class, to certify w_y·ℓ. Error rates count all samples alike.
         smoothness: smoothness bounds of your own; whatever rests on them is labelled *assumed*.
         inequality: the concentration inequality for the population's loss: "betting" (the tightest, and the
-            default), "bernstein" or "hoeffding".
-        seed: of the order in which betting takes the samples; nothing else is random. Fix it beforehand: a
-            seed that was chosen for its result proves nothing.
+            default), "bernstein" or "hoeffding". From 65,536 samples on "hoeffding" is the default, the only
+            one that needs no value of every sample.
+        seed: seed of the order in which betting takes the samples; nothing else is random. Fix it beforehand:
+            a seed that was chosen for its result proves nothing.
         local_radii: the number of radii with smoothness bounds of their own around every sample; 0 for none.
         gamma_rounds: rounds that add γ next to the best ones. They tighten the bounds on the sample, never
             those on the population.
         attack_steps: gradients per attack for the lower bounds: within cost ρ of every sample, and towards
             the nearest error; 0 for none.
-        encoding: of the rows of a table. The worst case that is found then consists of rows: numbers are
-            moved, and single categories changed. By default that of the samples.
+        encoding: encoding of the rows of a table; by default that of the samples. With one, both bounds are
+            over valid rows: numbers move; discrete columns change as a whole, at twice an input's weight.
         cache: stores proposed points, so that an interrupted certification can resume.
-        width: for trees, the factor between both sides of the error rate at which refinement ends.
-        time_limit: for trees, the seconds after which it ends at the latest.
+        width: for trees, the ratio of upper to lower error rate at which refinement ends.
+        time_limit: for trees, the largest time of refinement, in seconds.
+        n_jobs: number of worker processes; −1 for one per core. Each computes in one thread, so that the
+            certificate is the same for any number, bit for bit. Within ``joblib.parallel_config`` its backend
+            decides, such as that of a Dask cluster. The model stays in this process: workers get its layers
+            as a file. They compare the model's own outputs with them at fewer points than one process does.
+        checkpoint: folder for what was proposed at finished portions of the samples. The same call, with any
+            ``n_jobs``, continues from it; remove the folder when the certificate is saved.
         progress: False for no progress bar; a function is called with the share of the work that is done,
             from 0 to 1.
 
@@ -183,6 +203,8 @@ def certify(
     if confidence is not None:
         require_confidence(confidence)
     require_seed(seed)
+    jobs = worker_count(n_jobs)
+    require(cache is None or checkpoint is None, "checkpoint", "be left out with `cache`", checkpoint)
     counts = {"local_radii": local_radii, "gamma_rounds": gamma_rounds, "attack_steps": attack_steps}
     for name, count in counts.items():
         require_count(name, count, least=0)
@@ -190,6 +212,7 @@ def certify(
     if not isinstance(model, nn.Module) and is_tree_model(model):
         unused: dict[str, object] = {"gammas": gammas, "smoothness": smoothness, "encoding": encoding}
         unused |= {"cache": cache, "domain": None if isinstance(domain, Unbounded) else domain}
+        unused |= {"n_jobs": None if n_jobs == 1 else n_jobs, "checkpoint": checkpoint}
         for name, given in unused.items():
             require(given is None, name, "be left out for trees", given)
         return certify_trees(
@@ -211,6 +234,17 @@ def certify(
             progress=progress,
         )
     if not isinstance(model, nn.Module):
+        try:
+            frame = encode_frame(model, data)
+        except UnreadableModelError as reason:
+            raise _refusal(reason) from None
+        if frame is not None:
+            assert isinstance(data, tuple)
+            rule = "be left out: the encoder of the pipeline tells it"
+            require(encoding is None, "encoding", rule, encoding)
+            model, data, encoding = frame.model, (frame.rows, data[1]), frame.encoding
+            cost = WeightedL2(frame.weights) if cost is _L2 else cost
+            domain = frame.domain if isinstance(domain, Unbounded) else domain
         try:
             model, data, criterion = _read_estimator(model, data, criterion)
         except UnreadableModelError as reason:
@@ -275,7 +309,7 @@ def certify(
         check_wrapper(model, network, problem.inputs)
         return replace(problem, encoding=encoding)
 
-    with progress_bar(progress, "certifying") as report:
+    with progress_bar(progress, "certifying") as report, one_thread():
         portions = Portions.of(source, ask, predicted=labels == "predicted")
         problem = portions.question
         rule = "be left out for a regression: it has no errors"
@@ -291,78 +325,161 @@ def certify(
         if gammas is not None:
             grid_gammas = tuple(sorted(set(gammas), reverse=True))
         grid = make_grid(problem, rhos, [gamma / ends[1] for gamma in grid_gammas], local_radii)
-        engine = Engine(portions, grid, clip, attack_steps, weights, cache=cache, class_weights=by_class)
+        question = Question(problem, grid, clip, by_class, attack_steps)
+        if checkpoint is not None:
+            cache = ProposalCache(Path(checkpoint), question.digests() | {"samples": portions.sha256})
+        stored = "Use checkpoint=FOLDER to keep what is finished."
+        if cache is not None:
+            stored = f"What is finished is stored in {cache.folder}: the same command continues."
+        mapper, many = Mapper(question, jobs, stored), len(portions) > LARGE
         total = total_work(
             len(portions),
-            engine.labels,
+            question.labels,
             0 if problem.claimed else len(grid.balls),
             grid_gammas,
             rhos,
-            gamma_rounds=gamma_rounds,
+            gamma_rounds=0 if many else gamma_rounds,
             attacked=attack_steps > 0 and problem.classes is not None,
         )
         work = Work(total, report)
-        engine.progress = work.advance
-        levels = engine.levels(grid_gammas)
-        sample_values, attained_cost = engine.samples, None
-        if sample_values.wrong is not None:
-            searched = [engine.nearest()] if attack_steps > 0 else []
-            costs = [level.attained_error_cost for level in levels]
-            attained_cost = least_error_cost(problem, sample_values.wrong, [*costs, *searched])
-        start = sample_values.start if clip is None else sample_values.start.clamp_max(clip)
-        population = None
-        if confidence is not None:
-            assert ceiling is not None
-            population = Population.of(
-                levels,
-                sample_values._replace(start=start),
-                attained_cost,
-                confidence=confidence,
-                clip=ceiling,
-                inequality=inequality or "betting",
-                rhos=budget_range(rhos),
-                seed=seed,
-            )
-            population = replace(population, repeats=portions.repeats)
-        levels = refine_gammas(engine, levels, rhos, gamma_rounds)
-        certificate = Certificate(
-            statement=Statement.of(
-                sample_values.bounds,
-                [level.bounds for level in levels],
-                weights=weights,
-                clip=clip,
-                population=None if population is None else population.upper,
-            ),
-            rhos=rhos,
-            aggregates=tuple(DualAggregate.of(level, weights) for level in levels),
-            attained_clean_loss=mean_down(start, weights),
-            # With γ that were added after seeing the sample: for it alone, never for the population.
-            attained_error_cost=None
-            if attained_cost is None
-            else torch.stack([attained_cost, *(level.attained_error_cost for level in levels)]).amin(0),
-            population=population,
-            classes=problem.classes,
-            epsilons=epsilons,
-            dual_values=tuple(levels),
-            class_weights=None if by_class is None else tuple(by_class.tolist()),
-            differing_predictions=engine.differing_predictions,
-            labels=labels,
-            source=engine,
+        plan = _Plan(
+            *(rhos, epsilons, grid_gammas, gamma_rounds, confidence, ceiling),
+            *(inequality or ("hoeffding" if many else "betting"), seed, labels),
         )
-        if attack_steps > 0:
-            certificate = _with_attacks(engine, certificate)
-        certificate.curve()  # which raises where a bracket contradicts itself
-        certificate.accuracies()
+        if many and weights is None and attacked is None and plan.inequality == "hoeffding":
+            certificate = _in_blocks(portions, mapper, cache, work, plan)
+        else:
+            engine = Engine(portions, mapper, weights, cache, work.advance)
+            certificate = _solved(engine, plan)
         problem.original_model.release()
         work.finish()
         if attacked is None:
             return certificate
         return replace(
             attacked,
-            statement=Statement.of(sample_values.bounds, clip=attacked.clip),
+            statement=Statement.of(engine.samples.bounds, clip=attacked.clip),
             attained_error_cost=certificate.attained_error_cost,
+            attained_label=certificate.attained_label,
             differing_predictions=certificate.differing_predictions,
+            over_rows=certificate.over_rows,
         )
+
+
+LARGE = 1 << 16  # samples, from which on only their distances to errors are kept
+_BLOCK = 128  # batches that are certified together then, 65,536 samples
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What is asked of the samples.
+
+    Attributes:
+        gammas: the grid Γ, fixed before the samples are seen.
+        clip: B of the population, if there is a confidence.
+    """
+
+    rhos: tuple[float, ...]
+    epsilons: tuple[float, ...]
+    gammas: tuple[float, ...]
+    gamma_rounds: int
+    confidence: float | None
+    clip: float | None
+    inequality: str
+    seed: int
+    labels: Literal["given", "predicted"]
+
+
+def _solved(engine: Engine, plan: _Plan, more: Sequence[float] = ()) -> Certificate:
+    """The certificate of samples whose values at all γ fit into memory.
+
+    Args:
+        more: γ beside those of the grid.
+    """
+    question, weights, rhos = engine.question, engine.weights, plan.rhos
+    problem, clip = engine.problem, question.clip
+    levels = engine.levels((*plan.gammas, *more))
+    fixed = levels[: len(plan.gammas)]
+    sample_values, errors = engine.samples, None
+    if sample_values.wrong is not None:
+        searched = [engine.nearest()] if question.attack_steps > 0 else []
+        price = math.inf if problem.label_cost is None else problem.label_cost.price
+        own = [level.errors for level in fixed]
+        errors = AttainedErrors.least([engine.wrong(), *own, *searched], price)
+    start = sample_values.start if clip is None else sample_values.start.clamp_max(clip)
+    population = None
+    if plan.confidence is not None:
+        assert plan.clip is not None
+        population = Population.of(
+            fixed,
+            sample_values._replace(start=start),
+            None if errors is None else errors.cost,
+            confidence=plan.confidence,
+            clip=plan.clip,
+            inequality=plan.inequality,
+            rhos=budget_range(rhos),
+            seed=plan.seed,
+        )
+        population = replace(population, repeats=engine.portions.repeats)
+    levels = sorted(refine_gammas(engine, levels, rhos, plan.gamma_rounds), key=lambda level: -level.gamma)
+    # With γ that were added after seeing the sample: for it alone, never for the population.
+    if errors is not None:
+        errors = AttainedErrors.least([errors, *(level.errors for level in levels)])
+    by_class = question.class_weights
+    certificate = Certificate(
+        statement=Statement.of(
+            sample_values.bounds,
+            [level.bounds for level in levels],
+            weights=weights,
+            clip=clip,
+            population=None if population is None else population.upper,
+        ),
+        rhos=rhos,
+        aggregates=tuple(DualAggregate.of(level, weights) for level in levels),
+        attained_clean_loss=mean_down(start, weights),
+        attained_error_cost=None if errors is None else errors.cost,
+        attained_label=None if errors is None else errors.label,
+        population=population,
+        classes=problem.classes,
+        epsilons=plan.epsilons,
+        dual_values=tuple(levels),
+        class_weights=None if by_class is None else tuple(by_class.tolist()),
+        differing_predictions=engine.differing_predictions,
+        over_rows=problem.kernel.columns is not None,
+        labels=plan.labels,
+        source=engine,
+    )
+    if question.attack_steps > 0:
+        certificate = _with_attacks(engine, certificate)
+    certificate.curve()  # which raises where a bracket contradicts itself
+    certificate.accuracies()
+    return certificate
+
+
+def _in_blocks(
+    portions: Portions, mapper: Mapper, cache: ProposalCache | None, work: Work, plan: _Plan
+) -> Certificate:
+    """The certificate of many samples, block by block: of each block, means and distances to errors remain.
+
+    The first block, whose local bounds are kept, decides which γ are added to the grid.
+    """
+    first, parts = max(1, HELD // portions.factor), list[Certificate]()
+    more: tuple[float, ...] = ()
+    for block in portions.blocks(first, max(1, _BLOCK // portions.factor)):
+        engine = Engine(block, mapper, None, cache, work.advance, keeps=not parts)
+        rounds = 0 if parts else plan.gamma_rounds
+        part = _solved(engine, replace(plan, gamma_rounds=rounds), more)
+        if not parts:
+            more = tuple(line.gamma for line in part.aggregates if line.gamma not in plan.gammas)
+        parts.append(replace(part, dual_values=(), source=None))
+    joined = join_certificates(parts)
+    population = joined.population
+    if population is not None:
+        population = replace(population, repeats=portions.repeats)
+    source = Engine(portions, mapper, None, cache, keeps=False)
+    certificate = replace(joined, population=population, source=source)
+    certificate.curve()
+    certificate.accuracies()
+    return certificate
 
 
 def _checked_budgets(
@@ -381,7 +498,7 @@ def _checked_budgets(
 def _refusal(
     reason: UnreadableModelError, model: nn.Module | None = None, inputs: Tensor | None = None
 ) -> UnreadableModelError:
-    """Return the error about a model that cannot be read, with the function that needs no reading.
+    """Return the error for a model that cannot be read; it recommends ``certify_smoothed``.
 
     Raises ``LossError`` instead for a model whose output is no tensor.
     """
@@ -415,9 +532,10 @@ def _read_estimator(
 
 
 def _with_attacks(engine: Engine, certificate: Certificate) -> Certificate:
-    """With attacks within cost ρ of every sample, from the widest bracket on, until one brings nothing.
+    """Add attacks within cost ρ of every sample, widest bracket first, until one raises no lower bound.
 
-    Where the inner problem is concave they cannot: a ball around every sample is part of the ball around all.
+    Where the inner problem is concave no attack can: the ball around every sample is part of the transport
+    ball.
     """
 
     def width(rho: float) -> float:
@@ -429,11 +547,15 @@ def _with_attacks(engine: Engine, certificate: Certificate) -> Certificate:
         if widths[rho] <= _CLOSED:
             break
         push, errors = engine.push(rho)
-        better, attained_cost = push.loss > certificate.lower(rho), certificate.attained_error_cost
+        better = push.loss > certificate.lower(rho)
+        cost, label = certificate.attained_error_cost, certificate.attained_label
+        if cost is not None and label is not None:
+            cost, label = AttainedErrors.least([AttainedErrors(cost, label), errors])
         certificate = replace(
             certificate,
             attacks=(*certificate.attacks, push),
-            attained_error_cost=None if attained_cost is None else torch.minimum(attained_cost, errors),
+            attained_error_cost=cost,
+            attained_label=label,
         )
         if not better:
             break
@@ -463,7 +585,7 @@ def attack_criterion(
 
     Args:
         data: inputs (n, …) and n targets; None for the model's predictions.
-        encoding: of the rows of a table, of which numbers alone then move, and stay those of a row.
+        encoding: encoding of the rows of a table, of which only numbers move.
 
     Returns: a certificate without upper bounds and without errors, and the number of the model's outputs.
     """
@@ -550,7 +672,7 @@ def model_outputs(model: nn.Module, inputs: Tensor) -> Tensor:
 def _attacked(
     loss: ModelLoss, origin: Tensor, targets: Tensor, rho: float, cost: Cost, domain: Domain, steps: int
 ) -> Tensor:
-    """Run PGD in an L2 ball that holds the ball c ≤ ρ, and go back along the line until c ≤ ρ."""
+    """Run PGD in an L2 ball that contains the ball c ≤ ρ, then move back along the line until c ≤ ρ."""
     ball = cost.attack_ball(domain)
     scaled = ball.scale is not None
     radius = math.sqrt(2 * rho / cost.growth) / (1.0 if scaled else ball.floor)

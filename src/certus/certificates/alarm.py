@@ -1,12 +1,12 @@
-"""The alarm: nothing that was attained may exceed what was proven.
+"""Consistency checks: an attained value must not exceed a proven bound.
 
 Attained sides are rounded down and proven ones up, so that every comparison here is exact. Sample by sample,
 
-    ℓ(x) − γ c(x, x₀) ≤ φ̄_γ(x₀)        for every point x that was found and every γ that was bounded,
+    ℓ(x) − γ c(x, x₀) ≤ φ̄_γ(x₀)        for every attained point x and every γ with a bound,
 
-and the cost of an error that was found is not below the certified one. Means then follow for every ρ at once:
-what is attained is a mixture of points (mean cost, mean loss), what is proven is a concave function of ρ, so
-that it is enough to compare at the points themselves.
+and the cost of an attained error is at least the certified one. Means then follow for every ρ at once:
+attained values are mixtures of points (mean cost, mean loss), and the proven bound is a concave function of
+ρ, so that comparing at the points is enough.
 """
 
 from __future__ import annotations
@@ -21,14 +21,15 @@ from certus.kernel.rules import DualBounds, Rule
 
 if TYPE_CHECKING:
     from certus.certificates.certificate import AccuracyBracket, Bracket, Certificate
+    from certus.certificates.class_rates import RateBracket
 
 
 def check_dual_values(level: DualBounds, costs: Tensor, losses: Tensor, origin: str, first: int = 0) -> None:
-    """Raise unless ℓ − γc ≤ φ̄_γ at each of n points that were found.
+    """Raise ``ContradictionError`` unless ℓ − γc ≤ φ̄_γ at each of n attained points.
 
     Args:
         costs, losses: (n,) of the points, one for each sample of the level; rounded up, and down.
-        origin: how they were found, for the message; first: the number of the first sample, for it too.
+        origin: how the points were found, and first: the number of the first sample; both for the message.
     """
     attained = losses - level.gamma * costs
     sample = _first(~(attained <= level.bound))
@@ -45,20 +46,22 @@ def check_dual_values(level: DualBounds, costs: Tensor, losses: Tensor, origin: 
 
 
 def check_certificate(certificate: Certificate) -> None:
-    """Raise where what a certificate holds contradicts itself at some ρ, asked for or not."""
+    """Raise ``ContradictionError`` if a certificate contradicts itself at any ρ."""
     _check_errors(certificate)
     low, high = certificate.clean_loss
     if not low <= high:
         raise contradiction(f"the loss of the sample itself is at least {low!r} and at most {high!r}")
-    for one in certificate.attained:
-        cost = one.mean_cost
-        lowered = one.loss - SOME * (1 + abs(one.loss))  # for the rounding of its mean, as ``lower`` has it
+    for distribution in certificate.attained:
+        cost = distribution.mean_cost
+        lowered = distribution.loss - SOME * (
+            1 + abs(distribution.loss)
+        )  # for the rounding of its mean, as ``lower`` has it
         most, gamma = certificate.statement.loss(cost)
         if cost == 0:  # nothing but the sample is at 0, but no line may start below it
             most = min([most, *certificate.statement.means.values()])
         if not lowered <= most:
             raise contradiction(
-                f"at rho = {cost:.6g} the worst loss is at least {lowered!r} ({one.origin}) "
+                f"at rho = {cost:.6g} the worst loss is at least {lowered!r} ({distribution.origin}) "
                 f"and at most {most!r}",
                 _rules(certificate.rules_at(gamma)),
                 certificate.statement,
@@ -80,22 +83,25 @@ def _check_errors(certificate: Certificate) -> None:
 
 
 def check_bracket(certificate: Certificate, bracket: Bracket) -> None:
-    """Raise where an attained side exceeds a proven one, of the sample or of the population."""
-    one, rules, people = bracket, _rules(bracket.rules), certificate.population
-    at = f"at rho = {one.rho:.6g} the"
-    _compare(certificate, f"{at} worst loss", one.loss_low, one.loss_high, rules)
-    _compare(certificate, f"{at} worst error rate", one.error_low, one.error_high, ("certified radii",))
-    if people is None:
+    """Raise ``ContradictionError`` if an attained side exceeds a proven one, for the sample or the
+    population."""
+    rules, population = _rules(bracket.rules), certificate.population
+    at = f"at rho = {bracket.rho:.6g} the"
+    _compare(certificate, f"{at} worst loss", bracket.loss_low, bracket.loss_high, rules)
+    _compare(
+        certificate, f"{at} worst error rate", bracket.error_low, bracket.error_high, ("certified radii",)
+    )
+    if population is None:
         return
     rest = (
-        f", with confidence {people.confidence:g}: the confidence failed, or the samples were not drawn "
-        "independently, in an order that means nothing"
+        f", with confidence {population.confidence:g}: the confidence failed, or the samples were not drawn "
+        "independently, in an order that does not depend on them"
     )
-    rules = (f"the inequality {people.inequality}", *rules)
+    rules = (f"the inequality {population.inequality}", *rules)
     at = f"{at} population's"
-    loss, error = one.population_loss, one.population_error
-    _compare(certificate, f"{at} worst loss", one.population_loss_low, loss, rules, rest)
-    _compare(certificate, f"{at} worst error rate", one.population_error_low, error, rules, rest)
+    loss, error = bracket.population_loss, bracket.population_error
+    _compare(certificate, f"{at} worst loss", bracket.population_loss_low, loss, rules, rest)
+    _compare(certificate, f"{at} worst error rate", bracket.population_error_low, error, rules, rest)
 
 
 def _compare(
@@ -111,20 +117,26 @@ def _compare(
         raise contradiction(text, grounds, certificate.statement)
 
 
+def check_rate(certificate: Certificate, rate: RateBracket) -> None:
+    """Raise where an attained side of a rate exceeds its proven one."""
+    text = f"at rho = {rate.rho:.6g} the worst {rate.name}"
+    _compare(certificate, text, rate.low, rate.high, ("costs of predictions",))
+
+
 def check_accuracy(certificate: Certificate, accuracy: AccuracyBracket) -> None:
-    """Raise where more samples are certified than attacks left, in the sample or in the population."""
-    one, people = accuracy, certificate.population
-    at = f"within epsilon = {one.epsilon:.6g} the"
-    _compare(certificate, f"{at} accuracy", one.certified, one.attacked, ("certified radii",))
-    if people is None:
+    """Raise ``ContradictionError`` if the certified accuracy exceeds that under attack."""
+    population = certificate.population
+    at = f"within epsilon = {accuracy.epsilon:.6g} the"
+    _compare(certificate, f"{at} accuracy", accuracy.certified, accuracy.attacked, ("certified radii",))
+    if population is None:
         return
     rest = (
-        f", with confidence {people.confidence:g}: the confidence failed, or the samples were not drawn "
+        f", with confidence {population.confidence:g}: the confidence failed, or the samples were not drawn "
         "independently"
     )
     pairs = (
-        ("DKW", one.population_certified, one.population_attacked),
-        ("Clopper and Pearson", one.fixed_certified, one.fixed_attacked),
+        ("DKW", accuracy.population_certified, accuracy.population_attacked),
+        ("Clopper and Pearson", accuracy.fixed_certified, accuracy.fixed_attacked),
     )
     for name, low, high in pairs:
         grounds = (f"certified radii, and {name}",)
@@ -132,7 +144,7 @@ def check_accuracy(certificate: Certificate, accuracy: AccuracyBracket) -> None:
 
 
 def check_observed(certificate: Certificate, rho: float, loss: float, error: float | None, name: str) -> None:
-    """Raise if other data, which are within ρ of those that were certified, do worse than any may."""
+    """Raise ``ContradictionError`` if data within ρ of the certified ones exceed a proven bound."""
     bracket = certificate.bracket(rho)
     pairs = (("a loss", loss, bracket.loss_high), ("an error rate", error, bracket.error_high))
     for what, value, most in pairs:

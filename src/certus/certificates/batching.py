@@ -1,12 +1,12 @@
-"""Samples to certify: read again in batches, checked, with repeated rows counted.
+"""Read the samples of a certification in batches, several times; check them, and count repeated rows.
 
 A certification reads the samples several times: once to count and check them, then for the γ of its grid, the
 nearest errors, each round of further γ, and each attack. Every pass must give the same samples in the same
 order. So random numbers that torch draws while it reads start from one seed in every pass, and digests reveal
 a sample that has changed. Data that can be read once only, such as a generator, are kept in memory.
 
-A confidence assumes independent draws. Copied rows, as of oversampling or of joined tables, would count as
-evidence more than once. Copies cannot be told from draws that happen to be equal: they are counted, and named
+A confidence assumes independent draws. Copied rows, as from oversampling or joined tables, would count as
+evidence more than once. Copies cannot be distinguished from equal draws, so they are counted, and reported
 beside the assumption.
 """
 
@@ -14,8 +14,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, RandomSampler, WeightedRandomSampler
@@ -44,23 +47,31 @@ from certus.losses import (
     inferred_criterion,
 )
 
+Keys = np.ndarray[Any, np.dtype[np.int64]]
 _MANY = 0.01  # the share of all rows from which repeats are named
 
 
-def row_keys(inputs: Tensor, targets: Tensor) -> set[int]:
-    """A 64-bit key of each (input, target) of (n, …) and (n, …) rows, the same for equal ones.
+def row_keys(inputs: Tensor, targets: Tensor) -> Keys:
+    """Return (n,) 64-bit keys of n rows of (n, …) inputs and (n, …) targets; equal rows share a key.
 
     >>> inputs, targets = torch.tensor([[0.0], [-0.0], [0.0], [1.0]]), torch.tensor([3, 3, 4, 3])
-    >>> len(row_keys(inputs, targets))
-    3
+    >>> repeats([row_keys(inputs, targets)])
+    1
     """
     columns = [part.detach().cpu().reshape(len(part), -1).double() for part in (inputs, targets)]
     rows = (torch.cat(columns, 1) + 0.0).numpy()  # −0 becomes 0
-    return {hash(row.tobytes()) for row in rows}
+    return np.fromiter((hash(row.tobytes()) for row in rows), np.int64, len(rows))
+
+
+def repeats(keys: Sequence[Keys]) -> int:
+    """The number of rows that are equal to an earlier one, from the keys of all of them."""
+    joined = np.concatenate(keys)
+    joined.sort()
+    return int((joined[1:] == joined[:-1]).sum())
 
 
 def repeat_words(repeats: int, samples: int) -> str:
-    """A sentence that names the repeats, if they are many; else nothing."""
+    """Return a sentence that reports many repeated rows; empty for few."""
     if repeats <= _MANY * samples:
         return ""
     return (
@@ -70,13 +81,13 @@ def repeat_words(repeats: int, samples: int) -> str:
 
 
 Readable = Samples | SampleStream | tuple[Tensor, None]
-"""What can be read again; inputs without targets stand for the network's own predictions."""
+"""Data that can be read again; inputs without targets stand for the network's own predictions."""
 
 _SEED = 0
 
 
 def readable(data: DataLike) -> Readable:
-    """Samples of whatever form as something that can be read again."""
+    """Convert data to a form that can be read several times."""
     if isinstance(data, tuple) and len(data) == 2 and data[1] is None:
         return as_tensor(data[0], "inputs"), None
     samples = as_samples(data)
@@ -91,9 +102,9 @@ def provable_criterion(
     class_weights: Sequence[float] | None,
     labels: str = "given",
 ) -> tuple[Criterion, Sequence[float] | None]:
-    """The criterion as the bounds know it, if they do, and the weights of the classes that are part of it.
+    """Return the criterion as the bounds support it, if they do, and the class weights that it includes.
 
-    That of data which are not in memory is inferred when they are read.
+    A criterion that depends on the targets of data outside memory is inferred when they are read.
     """
     given = labels == "given"
     provable = as_criterion(criterion, source.targets if given and isinstance(source, Samples) else None)
@@ -118,13 +129,13 @@ def provable_criterion(
 
 
 def _some_targets(source: Readable) -> Tensor | None:
-    """Targets of the first portion, or of all samples where these are in memory; None if there are none."""
-    first = source if isinstance(source, Samples) else next(iter(_portions(source)), None)
+    """Return the targets of the first portion, or of all samples in memory; None without targets."""
+    first = source if isinstance(source, Samples) else next(iter(_portions(source, BATCH)), None)
     return first.targets if isinstance(first, Samples) else None
 
 
 def require_one_draw(data: object) -> None:
-    """Refuse weights, and loaders that repeat or prefer samples, for what is said with a confidence."""
+    """Raise ``ArgumentError`` for data that are not independent draws: weights, samplers that repeat rows."""
     loader = data.source if isinstance(data, SampleStream) else data
     got = None
     if isinstance(data, Samples) and data.weights is not None:
@@ -139,21 +150,37 @@ def require_one_draw(data: object) -> None:
 
 
 def _repeats(sampler: object) -> bool:
-    """Whether a sampler may give one sample twice, or some more often than others."""
+    """Whether a sampler may repeat samples, or prefer some to others."""
     if isinstance(sampler, RandomSampler):
         return sampler.replacement or sampler.num_samples > len(sampler.data_source)
     return isinstance(sampler, WeightedRandomSampler)
 
 
+_SMALL, _FACTOR, _PORTIONS = 64, 8, 4
+
+
+def portion_factor(inputs: Tensor, count: int) -> int:
+    """How many times ``BATCH`` samples a portion has: a function of the data alone, never of the workers.
+
+    Small inputs take longer one by one than together; but there should be portions for several workers.
+
+    Args:
+        inputs: some of them; count: the number of all.
+    """
+    return max(1, min(_FACTOR, count // (_PORTIONS * BATCH))) if inputs[0].numel() <= _SMALL else 1
+
+
 @dataclass(frozen=True, eq=False)
 class Portions:
-    """One question about many samples; an iteration is a reading of them, in problems of at most ``BATCH``.
+    """A problem about many samples; each iteration reads all of them, as problems of at most ``factor`` times
+    ``BATCH`` samples.
 
     Attributes:
-        question: the problem, about the first portion.
-        count: n; repeats: rows that are equal to an earlier one, with its target.
-        digests: of the portions of data that are not in memory.
+        question: the problem for the first portion.
+        count: n; repeats: number of rows that equal an earlier row and its target.
+        digests: digests of each ``BATCH`` of data that are not in memory; sha256: of all.
         predicted: whether the model's predictions replace the targets.
+        offset: the number of the first portion, for the cache.
     """
 
     question: Problem
@@ -161,14 +188,17 @@ class Portions:
     count: int
     repeats: int = 0
     digests: list[bytes] = field(default_factory=list)
+    sha256: str = ""
     predicted: bool = False
+    factor: int = 1
+    offset: int = 0
 
     @staticmethod
     def of(source: Readable, ask: Callable[[DataLike], Problem], *, predicted: bool = False) -> Portions:
         """Count and check all samples; ``ask`` constructs the problem from the first portion."""
         question, count, digests = None, 0, []
-        keys: set[int] = set()
-        for part in _portions(source):
+        keys, whole = list[Keys](), hashlib.sha256()
+        for part in _portions(source, BATCH):
             try:
                 about = ask(part) if question is None else question.about(_labelled(part, predicted))
             except (ArgumentError, LossError) as reason:
@@ -177,29 +207,50 @@ class Portions:
                 raise type(reason)(f"{reason} (Counted from sample {count:,} on.)") from None
             question = about if question is None else question
             count += len(about)
-            keys |= row_keys(about.inputs, about.targets)
+            keys.append(row_keys(about.inputs, about.targets))
+            own = _digest(about)
+            whole.update(own)
             if isinstance(source, SampleStream):
-                digests.append(_digest(about))
+                digests.append(own)
         if question is None:
             raise ArgumentError("`data` must hold at least one batch; got none.")
-        return Portions(question, source, count, count - len(keys), digests, predicted)
+        sha256, factor = whole.hexdigest(), portion_factor(about.inputs, count)
+        return Portions(question, source, count, repeats(keys), digests, sha256, predicted, factor)
 
     def __len__(self) -> int:
         return self.count
 
     def __iter__(self) -> Iterator[Problem]:
         digests = iter(self.digests)
-        for part in _portions(self.source):
+        for part in _portions(self.source, self.factor * BATCH):
             about = self.question.about(_labelled(part, self.predicted))
-            if isinstance(self.source, SampleStream) and next(digests, None) != _digest(about):
-                raise _changed()
+            for chunk in torch.arange(len(about)).split(BATCH) if self.digests else ():
+                if next(digests, None) != _digest(about.select(chunk)):
+                    raise _changed()
             yield about
         if next(digests, None) is not None:
             raise _changed()
 
+    def blocks(self, first: int, others: int) -> Iterator[Portions]:
+        """Read all samples once, some portions at a time, which are then in memory.
+
+        Args:
+            first, others: numbers of portions in the first block, and in each of the others.
+        """
+        portions, offset, size = iter(self), 0, first
+        while block := list(islice(portions, size)):
+            inputs, targets = (
+                torch.cat([getattr(each, name) for each in block]) for name in ("inputs", "targets")
+            )
+            samples = Samples(inputs, targets)
+            yield replace(
+                self, source=samples, count=len(samples), digests=[], predicted=False, offset=offset
+            )
+            offset, size = offset + len(block), others
+
 
 def _labelled(part: DataLike, predicted: bool) -> DataLike:
-    """The samples, without their targets where predictions replace them."""
+    """Return the samples, without targets if predictions replace them."""
     return (part.inputs, None) if predicted and isinstance(part, Samples) else part
 
 
@@ -211,28 +262,26 @@ def _changed() -> ArgumentError:
     )
 
 
-def _portions(source: Readable) -> Iterator[DataLike]:
-    """The samples in order, ``BATCH`` at a time; the last portion may be smaller."""
+def _portions(source: Readable, size: int) -> Iterator[DataLike]:
+    """The samples in order, ``size`` at a time; the last portion may be smaller."""
     if isinstance(source, tuple):
-        for part in source[0].split(BATCH):
+        for part in source[0].split(size):
             yield part, None
         return
     if isinstance(source, Samples):
-        yield from source.batches(BATCH)
+        yield from source.batches(size)
         return
     waiting: list[Samples] = []
     shape, encoding = None, None
     for piece in _repeatable(source):
-        require(
-            piece.weights is None, "data", "be one `Samples` where samples have weights", "them in batches"
-        )
+        require(piece.weights is None, "data", "be one `Samples` object if samples have weights", "batches")
         own = tuple(piece.inputs.shape[1:])
         if shape is None:
             shape, encoding = own, piece.encoding
         require(own == shape, "inputs", f"all have the shape {shape} of the first one", own)
         common_encoding([encoding, piece.encoding])
         while len(piece) > 0:
-            room = BATCH - sum(map(len, waiting))
+            room = size - sum(map(len, waiting))
             waiting.append(piece[:room])
             piece = piece[room:]
             if len(waiting[-1]) == room:
@@ -243,7 +292,7 @@ def _portions(source: Readable) -> Iterator[DataLike]:
 
 
 def _repeatable(source: SampleStream) -> Iterator[Samples]:
-    """Read with random numbers of its own, the same at every reading; the caller's stay as they are."""
+    """Use the same random numbers at every reading, and restore the caller's random state."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(_SEED)
         pieces, state = source.batches(), torch.get_rng_state()

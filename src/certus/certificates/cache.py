@@ -1,8 +1,8 @@
 """Cached proposals of an interrupted certification, and the comparison of results.
 
 A cached file is bound to its problem, to the version of the code and to its own content by digests. These
-reveal damage and proposals for another problem, not forgery. Nor need they: the kernel bounds φ̄_γ anew from
-cached moves, and what they attain is evaluated again. A foolish move makes a bound loose, never wrong.
+reveal damage and proposals for another problem, not forgery. Forgery does no harm: the kernel bounds φ̄_γ
+anew from cached moves, and attained values are evaluated again. A bad move makes a bound loose, never wrong.
 
 Numbers are compared relative to their size, since threads and processor instructions change the order of
 sums. Measured on certificates of five networks (MLPs of 512 and 256 units, a CNN, features of size 10⁻⁶, a
@@ -27,6 +27,7 @@ import torch
 from torch import Tensor
 
 import certus
+from certus.certificates.proposals import on_grid
 from certus.storage.files import RunError, code_digest
 from certus.storage.tensors import load_tensors, save_tensors
 from certus.storage.write import WriteError, remove_stale_temporaries
@@ -66,7 +67,7 @@ def _same(first: Any, second: Any) -> bool:
 
 
 def table_differences(first: str, second: str) -> list[str]:
-    """The same for two tables of samples."""
+    """List the differences of two tables of samples, in the same way."""
 
     def number(cell: str) -> object:
         try:
@@ -89,9 +90,9 @@ class TensorCache:
     """Tensors in a folder, by name.
 
     Attributes:
-        question: all that they depend on beside their names and the code, as JSON: settings, digests of
-            weights and samples.
-        remark: called with a sentence for every file that is not used.
+        question: JSON of everything that the tensors depend on, except their names and the code: settings,
+            digests of weights and samples.
+        remark: called with a sentence about every file that cannot be used.
     """
 
     folder: Path
@@ -115,7 +116,8 @@ class TensorCache:
         """Read the tensors cached for this problem under a name; None if there are none that are valid.
 
         Args:
-            words: what it is called in a remark; about: what it must have been written with.
+            words: description of the file in a remark; about: entries that the file must have been written
+                with.
         """
         path = self._file(name)
         try:
@@ -165,14 +167,14 @@ class ProposalCache(TensorCache):
     """Moves that ascents proposed, one file per γ and portion of the samples; resumes ``certify``."""
 
     def load(self, gamma: float, portion: int, shape: tuple[int, ...]) -> Tensor | None:
-        """Return the cached moves at γ, of float32; None if there are none of this shape."""
+        """Return the cached moves at γ, float32 and on their grid; None if there are none of this shape."""
         name, about = _file_of(gamma, portion)
         words = f"The cached result at gamma = {gamma:.6g}"
         moves = (self.read(name, words, about) or {}).get("moves")
         if moves is not None and (moves.shape != shape or moves.dtype != torch.float32):
             self.drop(name, words, f"it does not hold moves of {shape[1]} samples")
             return None
-        return moves
+        return None if moves is None else on_grid(moves.flatten(0, 1)).reshape(shape)
 
     def save(self, gamma: float, portion: int, moves: Tensor) -> None:
         name, about = _file_of(gamma, portion)
@@ -180,5 +182,5 @@ class ProposalCache(TensorCache):
 
 
 def _file_of(gamma: float, portion: int) -> tuple[str, dict[str, object]]:
-    """The name of a file, and what it is written with."""
+    """Return the name of a file, and the entries that it is written with."""
     return f"{gamma.hex()}-{portion}", {"gamma": gamma.hex(), "portion": portion}

@@ -4,12 +4,12 @@ For any budget ρ, the worst loss is at least attained, and at most proven:
 
     E_{P'} ℓ ≤ sup {E_P ℓ : W_c(P, P̂_n) ≤ ρ} ≤ min_γ γρ + E_n φ̄_γ       [eqn:certificate, eqn:certify-tests]
 
-P' exists: the samples moved to T̂_γ, or by an attack in balls, or a mixture of two such distributions, of mean
-cost at most ρ. Both sides belong to the *same* ρ: E ℓ(T̂_γ) is attained at ρ̂(γ), and does not compare with the
-bound at another ρ.
+P' is a distribution of mean cost at most ρ that was found: the samples moved to T̂_γ, or by an attack in
+balls, or a mixture of two of these. Both sides belong to the *same* ρ: E ℓ(T̂_γ) is attained at ρ̂(γ), and
+must not be compared with the bound at another ρ.
 
-Certified accuracy is about single samples. With r the distance of a sample's nearest error in the cost's
-norm, 0 for an error,
+Certified accuracy is a statement about single samples. With r the distance from a sample to its nearest error
+in the cost's norm, 0 for a misclassified sample,
 
     P_n(r > ε) ≥ P_n(r̲ > ε) = certified,        P_n(r > ε) ≤ P_n(attained r > ε) = attacked,
 
@@ -21,7 +21,7 @@ confidence of the whole certificate; Clopper and Pearson's bounds are tighter, f
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -32,24 +32,31 @@ from torch import Tensor
 
 from certus._render import Renderable
 from certus.certificates.alarm import check_accuracy, check_bracket, check_certificate
+from certus.certificates.class_rates import RateBracket, cost_bracket, label_index, rate_bracket, rates_of
 from certus.certificates.confidence import clopper_pearson, first_proven, success_claims
 from certus.certificates.dual_values import AttackAggregate, DualAggregate, DualValues
 from certus.certificates.error_costs import proposed_gamma, worst_error
+from certus.certificates.gate import certificate_gate
 from certus.certificates.population import Population
 from certus.data import DataLike, Samples
 from certus.errors import ArgumentError, UnsupportedError, require_number
 from certus.kernel import problem as trusted
+from certus.kernel.costs import Cost as KernelCost
+from certus.kernel.costs import Domain as KernelDomain
 from certus.kernel.evidence import Evidence
 from certus.kernel.rounding import SOME, down, slack, up
 from certus.kernel.statement import Statement
+from certus.kernel.tree_profiles import TreeProblem
+from certus.requirements import GateResult, Requirement
 
 
 @dataclass(frozen=True)
 class AccuracyBracket:
-    """The share of samples that no move of length ε misleads; None where a quantity does not apply.
+    """Bracket of the share of samples that stay correct under every move of length ε; None where not
+    applicable.
 
     Attributes:
-        certified, attacked: at least (proven), and at most (attained: the others were misled).
+        certified, attacked: proven lower bound, and attained upper bound: all other samples were misled.
         population_certified, population_attacked: the same for the population. They hold for all ε and all
             other statements of the certificate at once, with its confidence.
         fixed_certified, fixed_attacked: tighter bounds for the population at this ε alone. They hold with the
@@ -66,7 +73,7 @@ class AccuracyBracket:
 
 
 class SampleMover(Protocol):
-    """The source of a certificate, which has the samples and can move them again."""
+    """Source of a certificate: holds the samples and can move them again."""
 
     def transported(self, gamma: float | None) -> Samples: ...
 
@@ -76,14 +83,18 @@ class SampleMover(Protocol):
 
     def evaluate(self, data: Samples) -> tuple[float, float | None]: ...
 
-    def witnesses(self, gammas: Sequence[float]) -> tuple[trusted.Problem, dict[str, Tensor]]: ...
+    def witnesses(
+        self, gammas: Sequence[float], limits: Tensor | None = None
+    ) -> tuple[trusted.Problem | TreeProblem, dict[str, Tensor]]: ...
+
+    def geometry(self) -> tuple[KernelCost, KernelDomain, tuple[tuple[int, ...], ...]]: ...
 
 
 class AttainedDistribution(NamedTuple):
-    """The samples moved to T̂_γ, or by an attack within ρ of each; or as they are.
+    """A distribution that was found: the samples moved to T̂_γ or by an attack, or unmoved.
 
     Attributes:
-        mean_cost: rounded up; loss: its mean, rounded down; origin: how it was found, in words.
+        mean_cost: mean transport cost, rounded up; loss: mean loss, rounded down; origin: how it was found.
     """
 
     mean_cost: float
@@ -94,17 +105,38 @@ class AttainedDistribution(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Bracket:
-    """Everything at one ρ; see ``Certificate``. None where a quantity does not apply.
+class ConstantAnswer:
+    """The best answers that are the same for every input: the most frequent label, and probabilities.
 
     Attributes:
-        distance: √(ρ/g), g the unit price: ρ as a distance, since ρ is a mean *squared* one.
+        label: the most frequent one; error: its error rate.
+        loss: cross-entropy of the probabilities that fit best, with the weights of the classes.
+    """
+
+    label: int
+    error: float
+    loss: float
+
+    @staticmethod
+    def of(shares: Tensor, weights: Sequence[float] | None) -> ConstantAnswer:
+        """Construct from (classes,) shares of the labels, and class weights of the losses."""
+        counted = shares if weights is None else shares * torch.tensor(weights, dtype=torch.float64)
+        logs = (counted / counted.sum()).log().where(counted > 0, 0.0)
+        return ConstantAnswer(int(shares.argmax()), float(1 - shares.max()), float(-(counted * logs).sum()))
+
+
+@dataclass(frozen=True)
+class Bracket:
+    """All brackets at one ρ; see ``Certificate``. None where a quantity does not apply.
+
+    Attributes:
+        distance: √(ρ/g), g the unit cost: the root mean square distance.
         loss_low, loss_high, gamma: attained, proven, and the γ that proves it.
-        loss_estimate: min_γ γρ + E f(T̂_γ), the paper's recipe: no bound, wherever the ascent is local.
+        loss_estimate: min_γ γρ + E f(T̂_γ), the paper's recipe: an estimate, not a bound.
         error_low, error_high: the same for the error rate.
-        population_loss, population_error: at most, for the population, with the confidence asked for;
-            population_loss_low, population_error_low: at least.
-        rules: shares of the samples by the rule that proves their part.
+        population_loss, population_error: upper bounds for the population, with the confidence of the
+            certificate; population_loss_low, population_error_low: lower bounds.
+        rules: share of the samples that each rule bounds best.
     """
 
     rho: float
@@ -124,8 +156,8 @@ class Bracket:
 
 @dataclass(frozen=True)
 class AttainedBudget:
-    """ρ̂_n at one γ: how far T̂_γ moves the data, the loss there, and the bound proven at that very ρ
-    (tight if equal)."""
+    """ρ̂_n at one γ: the mean cost of moving the data to T̂_γ, the mean loss there, and the bound proven at ρ
+    = ρ̂_n; the bound is tight if both losses are equal."""
 
     gamma: float
     rho_hat: float
@@ -135,27 +167,31 @@ class AttainedBudget:
 
 @dataclass(frozen=True, eq=False)
 class Certificate(Renderable):
-    """Bounds for any ρ, made by ``certify`` or read by ``load``; ``print`` shows a table, ``plot`` draws it.
+    """Brackets of the worst case for any ρ, from ``certify`` or ``load``; has a table (``print``) and a
+    ``plot``.
 
     Attributes:
-        statement: all that is proven, made by the kernel; its ``samples``, ``unit_cost``, ``clip``,
-            ``weights`` and ``assumptions`` are also those of the certificate.
-        rhos, epsilons: the ρ and the ε asked for.
-        aggregates: means at each γ, from the largest on; attacks: in balls.
-        attained_clean_loss: mean loss of the sample as it is, rounded down.
-        attained_error_cost: (n,) the cost of an error that was found for each sample; None for a regression.
-        population: lower sides for the population, beside the upper ones of the statement.
+        statement: everything that is proven, made by the kernel; its ``samples``, ``unit_cost``, ``clip``,
+            ``weights`` and ``assumptions`` are also attributes of the certificate.
+        rhos, epsilons: the requested ρ and ε.
+        aggregates: attained means at each γ, largest γ first; attacks: attained means of attacks in balls.
+        attained_clean_loss: mean loss of the unmoved sample, rounded down.
+        attained_error_cost: (n,) cost of the cheapest error found for each sample; None for a regression.
+        attained_label: (n,) label predicted at these errors, −1 if unknown; None for a regression.
+        population: lower bounds for the population; the upper bounds are in the statement.
         classes: number of labels.
         about: settings and digests, as JSON.
-        no_proof: why nothing is proven of the model; then there are attained sides only, and bounds are ∞.
+        no_proof: reason why no loss is bounded from above; lower sides remain, and upper bounds are ∞.
         dual_values: φ̄_γ and T̂_γ sample by sample; empty if read from a file.
         labels: "given", or "predicted" where the targets are the model's own predictions: an error is then a
             prediction that changes.
-        class_weights: by which losses count, class by class; None if alike. Error rates count all alike.
-        differing_predictions: the number of samples that the model, in its own precision, predicts otherwise
-            than the certified network in float64.
+        class_weights: weight of the loss of each class; None if equal. Error rates are not weighted.
+        over_rows: whether samples move to valid rows of a table only; discrete columns change as a whole.
+        differing_predictions: number of samples whose prediction by the model, in its own precision, differs
+            from that of the certified network in float64.
         source: moves the points, for ``worst_case_data``; None if read from a file.
-        file: where it was read from; None if it is fresh.
+        file: the file it was read from; None for a new certificate.
+        lower_stated: whether it was merged from certificates of files, which state their lower sides.
     """
 
     statement: Statement
@@ -165,6 +201,7 @@ class Certificate(Renderable):
     classes: int | None
     attacks: tuple[AttackAggregate, ...] = ()
     attained_error_cost: Tensor | None = None
+    attained_label: Tensor | None = None
     population: Population | None = None
     about: dict[str, Any] = field(default_factory=dict)
     no_proof: str | None = None
@@ -172,9 +209,11 @@ class Certificate(Renderable):
     dual_values: tuple[DualValues, ...] = ()
     class_weights: tuple[float, ...] | None = None
     differing_predictions: int = 0
+    over_rows: bool = False
     labels: Literal["given", "predicted"] = "given"
     source: SampleMover | None = None
     file: Path | None = None
+    lower_stated: bool = False
 
     def __post_init__(self) -> None:
         check_certificate(self)
@@ -186,14 +225,14 @@ class Certificate(Renderable):
 
     @property
     def evidence(self) -> Evidence:
-        """The evidence of the upper sides: "proven", "assumed" if they rest on ``assumptions``, or "stated"
-        if they were read from a file. Without any, that of the lower sides: "attained"."""
+        """Evidence of the upper sides: proven, assumed if they rest on ``assumptions``, or stated if read
+        from a file. A certificate without upper sides has the evidence of its lower sides."""
         return self.statement.evidence if self.no_proof is None else Evidence.ATTAINED
 
     @property
     def lower_evidence(self) -> Evidence:
-        """The evidence of the lower sides: "attained", or "stated" if they were read from a file."""
-        return Evidence.ATTAINED if self.file is None else Evidence.STATED
+        """Evidence of the lower sides: attained, or stated if they were read from a file."""
+        return Evidence.STATED if self.file is not None or self.lower_stated else Evidence.ATTAINED
 
     @property
     def samples(self) -> int:
@@ -207,35 +246,35 @@ class Certificate(Renderable):
 
     @property
     def clip(self) -> float | None:
-        """B, if it is min(ℓ, B) that is bounded on the sample too."""
+        """B if min(ℓ, B) is bounded on the sample; else None."""
         return self.statement.clip
 
     @property
     def weights(self) -> Tensor | None:
-        """(n,) with a mean of 1, of samples that count differently; None if all are alike."""
+        """(n,) weights of the samples, with mean 1; None if equal."""
         return self.statement.weights
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """Names of everything that the upper sides rest on without proof."""
+        """Names of the assumptions of the upper sides."""
         return self.statement.assumptions
 
     @property
     def clean_loss(self) -> tuple[float, float]:
-        """Mean loss of the sample as it is, rounded down, and rounded up."""
+        """Mean loss of the unmoved sample, rounded down, and rounded up."""
         return self.attained_clean_loss, self.statement.clean_loss
 
     @property
     def proven_error_cost(self) -> Tensor | None:
-        """(n,) no error of a sample costs less; None for a regression."""
+        """(n,) proven lower bounds on the cost of an error of each sample; None for a regression."""
         return self.statement.error_costs
 
     def save(self, path: str | Path, *, include_data: bool = False) -> None:
-        """Write it as JSON for ``load``, and beside it the files that ``python -m certus.kernel`` checks it
-        from: the network, and the witnesses of the bounds at ``rhos``.
+        """Write the certificate as JSON, and beside it the network and the witnesses of the bounds at
+        ``rhos``, from which ``python -m certus.kernel`` checks it.
 
         Args:
-            include_data: write the rows, too, without which it can only be checked by those who have them.
+            include_data: also write the rows, so that readers without the data can check the certificate.
         """
         from certus.certificates.files import write_certificate  # which is about certificates
 
@@ -243,14 +282,39 @@ class Certificate(Renderable):
 
     @staticmethod
     def load(path: str | Path) -> Certificate:
-        """Read what ``save`` or ``certus certify`` wrote. It answers for every ρ as it did then."""
+        """Read a certificate that ``save`` or ``certus certify`` wrote; it answers for every ρ."""
         from certus.certificates.files import read_certificate  # which is about certificates
 
         return read_certificate(Path(path))
 
+    @staticmethod
+    def merge(parts: Sequence[Certificate]) -> Certificate:
+        """Merge certificates of disjoint samples into one of their union.
+
+        The union is bounded at the γ that all parts share, and its errors by one knapsack: the mean of the
+        parts' bounds is no bound, since a shift may spend all of ρ in one part. With a confidence, the parts
+        must be independent draws from one population; their order of samples is that of the parts.
+
+        Args:
+            parts: fresh or loaded, about one model and question; at the same γ, as with the same ``rho`` and
+                ``gamma_rounds=0``. Loaded parts with proofs must be verified (``verify``), or the merged
+                certificate states what they state.
+
+        >>> inputs, labels = torch.linspace(-2, 2, 40)[:, None], torch.arange(40) // 20
+        >>> model = torch.nn.Linear(1, 2)
+        >>> from certus import certify
+        >>> ask = {"rho": 0.01, "gamma_rounds": 0, "progress": False}
+        >>> parts = [certify(model, (inputs[i::2], labels[i::2]), **ask) for i in range(2)]
+        >>> Certificate.merge(parts).samples
+        40
+        """
+        from certus.certificates.merging import merge_certificates  # which is about certificates
+
+        return merge_certificates(parts)
+
     def verify(self, data: DataLike | None = None) -> Certificate:
-        """Check a loaded certificate by the kernel, and return it with what that proves in place of what the
-        file states; lower sides stay as stated. Raises ``VerificationError`` where a number does not follow.
+        """Let the kernel check a loaded certificate, and return it with proven upper sides; lower sides stay
+        stated. Raises ``VerificationError`` if a number does not follow.
 
         Args:
             data: the certified samples, unless the file includes them.
@@ -261,7 +325,7 @@ class Certificate(Renderable):
 
     @cached_property
     def attained(self) -> tuple[AttainedDistribution, ...]:
-        """All distributions that were found."""
+        """All attained distributions."""
         return (
             AttainedDistribution(0.0, self.clean_loss[0], "the sample itself"),
             *(
@@ -304,10 +368,11 @@ class Certificate(Renderable):
         )
 
     def bracket(self, rho: float) -> Bracket:
-        """All of it at one ρ; raises ``ContradictionError`` where an attained side exceeds a proven one."""
+        """Return all brackets at one ρ; raises ``ContradictionError`` if an attained side exceeds a proven
+        one."""
         high, gamma = self.statement.loss(checked_rho(rho))
-        people, costs, population_error = self.population, self.proven_error_cost, None
-        if people is not None and costs is not None:
+        population, costs, population_error = self.population, self.proven_error_cost, None
+        if population is not None and costs is not None:
             population_error = self.statement.population_error(rho, proposed_gamma(costs, rho))
         bracket = Bracket(
             rho=rho,
@@ -319,21 +384,21 @@ class Certificate(Renderable):
             rules=self.rules_at(gamma),
             error_low=self.error_lower(rho),
             error_high=self.error_bound(rho),
-            population_loss_low=None if people is None else people.loss_low(rho),
-            population_loss=None if people is None else self.statement.population_loss(rho),
-            population_error_low=None if people is None else people.error_low(rho),
+            population_loss_low=None if population is None else population.loss_low(rho),
+            population_loss=None if population is None else self.statement.population_loss(rho),
+            population_error_low=None if population is None else population.error_low(rho),
             population_error=population_error,
         )
         check_bracket(self, bracket)
         return bracket
 
     def curve(self, rhos: Sequence[float] | None = None) -> list[Bracket]:
-        """Brackets at several ρ; at those asked for by default."""
+        """Return the brackets at several ρ; by default at the requested ones."""
         return [self.bracket(rho) for rho in (self.rhos if rhos is None else rhos)]
 
     def certified_accuracy(self, epsilon: float) -> float:
-        """The share of the samples that is proven to be classified rightly within ε of each, in the cost's
-        norm."""
+        """Proven share of the samples that are classified correctly wherever each moves within ε, in the
+        cost's norm."""
         return self.accuracy_bracket(epsilon).certified
 
     def attacked_accuracy(self, epsilon: float) -> float:
@@ -341,25 +406,25 @@ class Certificate(Renderable):
         return self.accuracy_bracket(epsilon).attacked
 
     def accuracy_bracket(self, epsilon: float) -> AccuracyBracket:
-        """Both, and what they say of the population; refused for a regression.
+        """Return both accuracies at ε, with bounds for the population; raises an error for a regression.
 
-        Raises ``ContradictionError`` where an attained side is below a proven one.
+        Raises ``ContradictionError`` if the accuracy under attack is below the certified one.
         """
         price = down(require_number("epsilon", epsilon, zero=True) ** 2 * self.unit_cost, SOME)
         if self.attained_error_cost is None:
             raise UnsupportedError(
                 "A regression has no certified accuracy: without classes there are no errors."
             )
-        count, people, statement = self.samples, self.population, self.statement
+        count, population, statement = self.samples, self.population, self.statement
         left = int((~(self.attained_error_cost <= price)).sum())
         bracket = AccuracyBracket(epsilon, statement.certified(epsilon), left / count)
-        if people is not None:
-            assert people.error_margin_low is not None
-            assert people.attained_error_cost is not None
+        if population is not None:
+            assert population.error_margin_low is not None
+            assert population.attained_error_cost is not None
             # Only searches that were fixed beforehand count.
-            left = int((~(people.attained_error_cost <= price)).sum())
-            failure = (1 - people.confidence) / 2
-            high = left / count + up(people.error_margin_low, SOME) + slack(count)
+            left = int((~(population.attained_error_cost <= price)).sum())
+            failure = (1 - population.confidence) / 2
+            high = left / count + up(population.error_margin_low, SOME) + slack(count)
             claims = success_claims(statement.certified_samples(epsilon), count, failure)
             bracket = replace(
                 bracket,
@@ -371,27 +436,106 @@ class Certificate(Renderable):
         check_accuracy(self, bracket)
         return bracket
 
+    def recall(self, label: int | str, rho: float) -> RateBracket:
+        """The worst recall of a class, by its index or its name in the run's data, within ρ: the share of its
+        rows that are predicted rightly. All of ρ may be spent on them."""
+        return rate_bracket(self, "recall", label_index(self, label), checked_rho(rho))
+
+    def false_positive_rate(self, label: int | str, rho: float) -> RateBracket:
+        """The worst share, within ρ, of the rows of other classes that are predicted as this one."""
+        return rate_bracket(self, "fpr", label_index(self, label), checked_rho(rho))
+
+    def balanced_error(self, rho: float) -> RateBracket:
+        """The worst mean of all classes' error rates within ρ, with one budget over all."""
+        return rate_bracket(self, "balanced_error", None, checked_rho(rho))
+
+    def expected_cost(self, matrix: Any, rho: float) -> RateBracket:
+        """The worst expected cost within ρ.
+
+        Args:
+            matrix: (classes, classes) costs, row by row the true label, column by column the prediction; in
+                each row the right prediction costs least.
+        """
+        return cost_bracket(self, matrix, checked_rho(rho))
+
+    @cached_property
+    def rates(self) -> list[RateBracket]:
+        """Recalls, false-positive rates and balanced errors at the requested ρ; empty without classes, for
+        more than 20 of them, and where labels may change or are predicted."""
+        return rates_of(self)
+
+    def check(self, requirements: str | Requirement | Iterable[str | Requirement]) -> GateResult:
+        """Judge requirements, such as "error<=0.12@rho=0.01" (``certus.requirements``).
+
+        >>> import certus
+        >>> data = torch.ones(9, 1), torch.ones(9, dtype=torch.int64)
+        >>> certus.certify(torch.nn.Linear(1, 2), data, rho=0.1).check("error<=100%").passed
+        True
+        """
+        return certificate_gate(self, requirements)
+
+    def passes(
+        self,
+        *requirements: str | Requirement,
+        max_error: float | None = None,
+        max_loss: float | None = None,
+        rho: float | None = None,
+        population: bool = False,
+    ) -> bool:
+        """Whether all requirements hold.
+
+        Args:
+            max_error, max_loss: limits of the worst error rate and loss.
+            rho: where these limits apply; everywhere that was asked for by default.
+            population: whether they apply to the population.
+        """
+        limits = {"error": max_error, "loss": max_loss}
+        named = [
+            Requirement(f"{name}<={limit:g}", name, limit, rho, population)
+            for name, limit in limits.items()
+            if limit is not None
+        ]
+        return self.check([*requirements, *named]).passed
+
     def accuracies(self, epsilons: Sequence[float] | None = None) -> list[AccuracyBracket]:
-        """The same at several ε; at those asked for by default."""
-        return [self.accuracy_bracket(one) for one in (self.epsilons if epsilons is None else epsilons)]
+        """Return the accuracy brackets at several ε; by default at the requested ones."""
+        return [
+            self.accuracy_bracket(epsilon) for epsilon in (self.epsilons if epsilons is None else epsilons)
+        ]
 
     @property
     def attained_budgets(self) -> list[AttainedBudget]:
-        """ρ̂_n for each γ, from the largest γ on (eqn:tol-n)."""
+        """ρ̂_n for each γ, largest γ first (eqn:tol-n)."""
         return [
             AttainedBudget(line.gamma, line.rho_hat, line.loss, self.statement.loss(line.rho_hat)[0])
             for line in self.aggregates
         ]
 
+    @cached_property
+    def constant_answer(self) -> ConstantAnswer | None:
+        """The best answer that ignores the inputs; None for a regression, for predicted labels, which such an
+        answer never changes, and without labels in the file."""
+        costs = self.statement.by_class
+        if costs is None or self.labels == "predicted":
+            return None
+        return ConstantAnswer.of(costs.shares, self.class_weights)
+
     @property
     def vacuous_loss(self) -> float | None:
-        """ln K: a loss bound above it says less than guessing; None for regression, and where losses count
-        by class."""
+        """A loss bound above it says no more than a constant answer: its loss, or ln K, that of guessing,
+        without labels. None for regression, and without labels where losses count by class."""
+        if self.constant_answer is not None:
+            return self.constant_answer.loss
         return None if self.classes is None or self.class_weights is not None else math.log(self.classes)
 
+    @property
+    def vacuous_error(self) -> float:
+        """Error rate of the best constant answer; 1 without one. A bound not below it is vacuous."""
+        return 1.0 if self.constant_answer is None else self.constant_answer.error
+
     def worst_case_data(self, rho: float) -> tuple[Samples, Tensor]:
-        """P*_n as data: moved samples and their weights (they sum to 1), of mean cost at most ρ and mean
-        loss ``lower(rho)``."""
+        """P*_n as data: moved samples and their weights, which sum to 1; of mean cost at most ρ and mean loss
+        ``lower(rho)``."""
         source = self._points_source()
         moved, weights = [], []
         for part, share in self._mixture(checked_rho(rho))[1]:
@@ -403,8 +547,8 @@ class Certificate(Renderable):
         return Samples.concatenate(moved), torch.cat(weights)
 
     def worst_error_data(self, rho: float) -> tuple[Samples, Tensor]:
-        """The same for the error rate: the samples that are cheapest to turn into errors are moved, the last
-        of them in part; of error rate ``error_lower(rho)``. For labels without a price."""
+        """Worst case of the error rate as data, of error rate ``error_lower(rho)``: the samples whose errors
+        cost least are moved, the last of them in part. Not with a label cost."""
         source = self._points_source()
         costs, errors = source.nearest_errors([push.rho for push in self.attacks])
         samples, shares = source.transported(None), torch.zeros_like(costs)
@@ -427,14 +571,14 @@ class Certificate(Renderable):
         return self.source
 
     def rules_at(self, gamma: float) -> dict[str, float]:
-        """Shares of the samples by the rule that proves their φ̄_γ, for a γ of the certificate."""
+        """Share of the samples that each rule bounds best at a γ of the certificate."""
         return next((line.rules for line in self.aggregates if line.gamma == gamma), {})
 
     def _mixture(self, rho: float) -> tuple[float, list[tuple[AttainedDistribution, float]]]:
-        """The largest mean loss of a mixture of two of ``attained`` whose mean cost is at most ρ, and their
+        """Mix two of ``attained`` at mean cost at most ρ for the largest mean loss; return it with both
         shares."""
-        near = [one for one in self.attained if one.mean_cost <= rho]
-        best = max(near, key=lambda one: one.loss)
+        near = [distribution for distribution in self.attained if distribution.mean_cost <= rho]
+        best = max(near, key=lambda distribution: distribution.loss)
         value, parts = best.loss, [(best, 1.0)]
         for left in near:
             for right in self.attained:

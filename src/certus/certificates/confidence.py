@@ -1,4 +1,4 @@
-"""Claims for the kernel's confidence bounds: means, success probabilities, and the grid of γ of error rates.
+"""Proposals for the kernel's confidence bounds: means, success probabilities, and the γ grid of error rates.
 
 The population's error rate is at most the smaller of two bounds, each with half of the failure probability.
 Let τ be a lower bound on the least cost of an error of a sample. *DKW* raises the sample's knapsack by
@@ -24,7 +24,7 @@ from torch import Tensor
 
 from certus.errors import require, require_count
 from certus.kernel import binomial, concentration
-from certus.kernel.knapsack import error_gains
+from certus.kernel.error_rates import error_gains
 from certus.kernel.passes import Refused
 from certus.kernel.rounding import SOME, up
 
@@ -33,7 +33,7 @@ MARGINS = (1e-14, 1e-12, 1e-11, 1e-10, 1e-9, 1e-8, 1e-6, 1e-3)  # by which a cla
 
 
 def first_proven(check: Callable[[float], float], claims: Iterable[float]) -> float | None:
-    """What the kernel returns for the first claim that it does not refuse."""
+    """Return the kernel's result for the first claim that it accepts."""
     for claim in claims:
         try:
             return check(claim)

@@ -2,9 +2,8 @@
 theorem:dist-concentration).
 
 They hold for all θ of a class at once, which a fixed network does not need: through covering numbers they are
-far too large for deep networks to say anything. They are here for completeness; ``population`` is what
-certificates use. The numerical constants b₁ and b₂ are not given in the paper, so a number from here is as
-good as the caller's claim of them: *assumed*.
+far too large for deep networks to say anything. They are included for completeness; certificates use
+``population``. The paper does not give the numerical constants b₁ and b₂, so all results here are *assumed*.
 """
 
 from __future__ import annotations
@@ -83,7 +82,7 @@ def attained_budget_error(
     cross_smoothness: float,
     modulus: float,
 ) -> float:
-    """How far ρ̂_n may be from its population value for any θ, with probability 1 − δ
+    """Largest deviation of ρ̂_n from its population value over all θ, with probability 1 − δ
     [theorem:dist-concentration]
 
     The least t with t ≥ B√(2(ln(2/δ) + log N(Θ, μt/(4 L_c L_zθ)))/n): the paper uses one letter t for the
@@ -91,7 +90,7 @@ def attained_budget_error(
     μ = sγ − L⁺ stands for its γ − L_zz.
 
     Args:
-        log_cover: of Θ in the norm that L_zθ refers to.
+        log_cover: LogCover of Θ in the norm of L_zθ.
         ceiling: B; slope: L_c; cross_smoothness: L_zθ; modulus: μ.
     """
     _check(count, 1.0, ceiling=ceiling, slope=slope, cross_smoothness=cross_smoothness, modulus=modulus)

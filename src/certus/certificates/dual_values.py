@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from certus.certificates.error_costs import nearest_on_line
+from certus.certificates.error_costs import AttainedErrors, nearest_on_line
 from certus.certificates.lower_bounds import (
     MovedPoints,
     loss_lower_bound,
@@ -18,7 +18,7 @@ from certus.certificates.lower_bounds import (
     unmoved,
 )
 from certus.certificates.problem import Problem
-from certus.certificates.proposals import softplus_roots
+from certus.certificates.proposals import on_grid, softplus_roots
 from certus.costs import Cost
 from certus.inner import BarzilaiBorwein, Maximizer, Objective
 from certus.kernel.radial import Neighborhoods
@@ -35,13 +35,19 @@ class DualValues:
     Attributes:
         bounds: φ̄_γ ≥ φ_γ, proven by the kernel.
         transport_cost, loss: (n,) c(T̂, x₀), rounded up, and ℓ(T̂), rounded down: attained.
-        attained_error_cost: (n,) the cost at which an error was found on the way to T̂; ∞ if none was.
+        attained_error_cost: (n,) cost of an error found on the way to T̂; ∞ without one.
+        attained_label: (n,) label predicted there; −1 if unknown.
     """
 
     bounds: DualBounds
     transport_cost: Tensor
     loss: Tensor
     attained_error_cost: Tensor
+    attained_label: Tensor
+
+    @property
+    def errors(self) -> AttainedErrors:
+        return AttainedErrors(self.attained_error_cost, self.attained_label)
 
     @property
     def gamma(self) -> float:
@@ -62,10 +68,10 @@ class DualValues:
 
     @staticmethod
     def unknown(bounds: DualBounds) -> DualValues:
-        """Values to be filled batch by batch: many small tensors would keep the large ones between them from
-        being freed. Until then nothing is proven, and nothing attained."""
+        """Allocate values to be filled batch by batch, which avoids memory fragmentation; until then bounds
+        are ∞."""
         zeros, endless = torch.zeros_like(bounds.bound), torch.full_like(bounds.bound, math.inf)
-        return DualValues(bounds, zeros, -endless, endless)
+        return DualValues(bounds, zeros, -endless, endless, torch.full_like(endless, -1, dtype=torch.int64))
 
     def fill(self, index: slice | Tensor, part: DualValues) -> None:
         """Set the values of some samples."""
@@ -74,16 +80,16 @@ class DualValues:
             getattr(self, name)[index] = getattr(part, name)
 
 
-_ATTAINED = ("transport_cost", "loss", "attained_error_cost")
+_ATTAINED = ("transport_cost", "loss", "attained_error_cost", "attained_label")
 
 
 @dataclass(frozen=True)
 class DualAggregate:
-    """Means of what is attained at one γ: the worst case at ρ̂ is at least ``loss``.
+    """Attained means at one γ: the worst case at ρ̂ is at least ``loss``.
 
     Attributes:
         rho_hat, loss: E c(T̂_γ), rounded up, and E ℓ(T̂_γ), rounded down (eqn:tol-n).
-        rules: shares of the samples by the rule that proves their φ̄_γ.
+        rules: share of the samples that each rule bounds best.
     """
 
     gamma: float
@@ -116,12 +122,9 @@ class AttackAggregate:
 
 
 def proposed_moves(problem: Problem, gamma: float) -> Tensor:
-    """(batch, …) float32 moves to where an ascent leads, rounded towards zero: a box is not left, and frozen
-    coordinates do not move."""
-    moves, largest = climb(problem, gamma) - problem.inputs, torch.finfo(torch.float32).max
-    single = moves.clamp(-largest, largest).float()
-    longer = single.double().abs() > moves.abs()
-    return torch.where(longer, torch.nextafter(single, torch.zeros_like(single)), single)
+    """(batch, …) float32 moves to where an ascent leads, on the grid of ``in_units`` and rounded towards
+    zero: a box is not left, and frozen coordinates do not move."""
+    return on_grid(climb(problem, gamma) - problem.inputs)
 
 
 def solve_gamma(
@@ -132,10 +135,10 @@ def solve_gamma(
     weight: float = 1.0,
     clip: float | None = None,
 ) -> tuple[DualValues, Tensor]:
-    """All rules at one γ, for the samples of one batch and proposed moves; and the points that are attained.
+    """Bound φ_γ by all rules at one γ, for one batch and its proposed moves; also return the attained points.
 
     Args:
-        weight, clip: w and B, if it is min(wℓ, B) that is certified, with w that of the label of all samples.
+        weight, clip: w and B of the certified loss min(wℓ, B); all samples of the batch share w.
     """
     within = gamma_within(gamma, weight)
     with torch.no_grad():
@@ -148,11 +151,11 @@ def solve_gamma(
         loss = moved.losses if weight == 1 else round_down(weight * moved.losses)
         loss = loss if clip is None else loss.clamp_max(clip)
         errors, _ = nearest_on_line(problem, moved.points)
-        return DualValues(bounds, moved.costs, loss, errors), moved.points
+        return DualValues(bounds, moved.costs, loss, *errors), moved.points
 
 
 def climb(problem: Problem, gamma: float, ascent: Maximizer = DEFAULT_ASCENT) -> Tensor:
-    """(batch, …) where an ascent on f = ℓ − γc leads from each sample."""
+    """Return (batch, …) final points of an ascent on f = ℓ − γc from each sample."""
     objective = Objective(
         loss=problem.loss,
         origin=problem.inputs,
@@ -165,8 +168,7 @@ def climb(problem: Problem, gamma: float, ascent: Maximizer = DEFAULT_ASCENT) ->
 
 
 def _attained(problem: Problem, around: Neighborhoods, proposal: Proposal) -> MovedPoints:
-    """The points proposed, projected on the domain where they leave it, or the samples themselves where these
-    overflow."""
+    """Return the proposed points, projected on the domain; the samples themselves where a point overflows."""
     losses = proposal.loss - problem.kernel.slack(proposal.loss, proposal.rounding)
     moved = MovedPoints(proposal.point, problem.raised_cost(proposal.point), losses)
     points = problem.domain.project(proposal.point)
@@ -179,7 +181,7 @@ def _attained(problem: Problem, around: Neighborhoods, proposal: Proposal) -> Mo
 
 
 def _attained_rows(problem: Problem, gamma: float, hull: MovedPoints) -> MovedPoints:
-    """The same with rows of the table, near those of the hull of their encodings."""
+    """Return rows of a table near the proposed points."""
     encoding = problem.encoding
     assert encoding is not None
 

@@ -1,20 +1,21 @@
 """The certification loop over samples and γ, and the grid of γ.
 
 For each batch of samples, all requested γ are solved, and the local bounds around its samples are released.
-What remains is ``DualValues``, five numbers of each sample for each γ, and ``SampleValues``, four more.
-Further γ, which depend on these, take another pass over the data. The local bounds of the first batches are
-kept for it, so that only those of large data are computed again.
+The results are ``DualValues``, five numbers per sample and γ, and ``SampleValues``, four per sample. Further
+γ depend on these and take another pass over the data. The local bounds of the first batches are kept for that
+pass.
 
-γρ + E φ̄_γ is a bound at every γ, so the grid decides how tight it is and never whether it holds. Bounds on
+γρ + E φ̄_γ is a bound at every γ, so the grid affects its tightness, not its validity. Bounds on
 the population rest on a grid that is fixed before any sample is seen.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -24,27 +25,29 @@ from certus.certificates.batching import Portions
 from certus.certificates.cache import ProposalCache
 from certus.certificates.dual_values import AttackAggregate, DualAggregate, DualValues
 from certus.certificates.error_costs import (
+    AttainedErrors,
     error_candidates,
     nearest_errors,
     nearest_on_line,
     surely_wrong,
 )
-from certus.certificates.local_bounds import Grid, LocalBounds, SampleValues, weighted_losses
+from certus.certificates.local_bounds import DetachedBounds, Grid, LocalBounds, SampleValues
 from certus.certificates.lower_bounds import attack_balls, checked_outputs, loss_lower_bound
+from certus.certificates.parallel import Mapper, Progress, Question, Task
 from certus.certificates.problem import BATCH, Problem, gather
-from certus.certificates.progress import LEVEL, LOOK, NEAREST, PUSH
-from certus.certificates.witnesses import Witnesses, collect
+from certus.certificates.progress import BALL, LEVEL, LOOK, NEAREST, PUSH
+from certus.certificates.witnesses import Witnesses, collect, portion_witnesses
 from certus.data import Samples
 from certus.errors import UnsupportedError
 from certus.kernel import problem as trusted
+from certus.kernel.costs import Cost as KernelCost
+from certus.kernel.costs import Domain as KernelDomain
 from certus.kernel.rounding import mean_down, mean_up
 from certus.kernel.rules import DualBounds
 
 _RATIO = 1.1  # of neighbouring edges
 _MOST_RINGS = 160
 HELD = 20  # batches, some 10,000 samples, whose local bounds are kept from one pass to the next
-
-Progress = Callable[[float], None]
 
 
 def budget_range(rhos: Sequence[float]) -> tuple[float, float]:
@@ -54,7 +57,7 @@ def budget_range(rhos: Sequence[float]) -> tuple[float, float]:
 
 
 def make_grid(problem: Problem, rhos: Sequence[float], gammas: Sequence[float], balls: int) -> Grid:
-    """Edges and balls that suit these ρ and γ: a function of the network and the question, never of the
+    """Choose edges and balls for these ρ and γ: a function of the network and the options, never of the
     samples."""
     low, high = (math.sqrt(rho / problem.unit_cost) for rho in budget_range(rhos))
     far = problem.smoothness.lipschitz / (2 * problem.unit_cost * min(gammas))
@@ -67,30 +70,156 @@ def make_grid(problem: Problem, rhos: Sequence[float], gammas: Sequence[float], 
     return Grid(edges, tuple(sorted({int((edges - radius).abs().argmin()) for radius in radii} - {0})))
 
 
+@dataclass
+class Moves:
+    """The moves of one portion: cached ones, those that another process gets, or new ones of an ascent.
+
+    Attributes:
+        stored: γ → moves, filled with all that are used.
+    """
+
+    number: int
+    cache: ProposalCache | None
+    stored: dict[float, Tensor] = field(default_factory=dict)
+
+    def shape(self, portion: Problem) -> tuple[int, ...]:
+        labels = 1 if portion.label_cost is None else portion.label_cost.classes
+        return labels, *portion.inputs.shape
+
+    def read(self, gammas: Sequence[float], portion: Problem) -> dict[float, Tensor]:
+        """Those of these γ that are cached."""
+        if self.cache is None:
+            return {}
+        cached = {gamma: self.cache.load(gamma, self.number, self.shape(portion)) for gamma in gammas}
+        return {gamma: moves for gamma, moves in cached.items() if moves is not None}
+
+    def at(self, gamma: float, here: LocalBounds) -> Tensor:
+        if gamma in self.stored:
+            return self.stored[gamma]
+        cached = self.read((gamma,), here.problem)
+        moves = cached[gamma] if cached else here.proposals(gamma)
+        if self.cache is not None and not cached:
+            self.cache.save(gamma, self.number, moves)
+        return moves
+
+
+class Solved(NamedTuple):
+    """One portion at some γ.
+
+    Attributes:
+        values: at the samples themselves, if they were asked for; levels: at each γ.
+        moves: γ → moves to be cached; local: the bounds around the samples, if they are kept.
+    """
+
+    values: SampleValues | None
+    levels: list[DualValues]
+    moves: dict[float, Tensor]
+    local: LocalBounds | DetachedBounds | None
+
+
+Held = LocalBounds | DetachedBounds | None
+
+
+def _local(question: Question, portion: Problem, held: Held, progress: Progress | None) -> LocalBounds:
+    if isinstance(held, LocalBounds):
+        return held
+    about = question.grid, question.clip, question.class_weights
+    if held is not None:
+        return held.attached(portion, *about)
+    return LocalBounds(portion, *about, progress)
+
+
+def solve(
+    question: Question,
+    portion: Problem,
+    held: Held,
+    gammas: Sequence[float],
+    moves: Moves | dict[float, Tensor],
+    first: bool,
+    keep: bool,
+    progress: Progress,
+) -> Solved:
+    """φ̄_γ and T̂_γ of the samples of one portion.
+
+    Args:
+        moves: cached ones; where they are a dictionary, new ones are returned.
+        first: whether the portion is read for the first time; keep: whether to return its local bounds.
+    """
+    here = _local(question, portion, held, progress if first else None)
+    count, levels, fresh = len(portion) * question.labels, list[DualValues](), dict[float, Tensor]()
+    if first:
+        assert here.samples is not None
+        progress(LOOK * count)
+    for gamma in gammas:
+        if isinstance(moves, Moves):
+            move = moves.at(gamma, here)
+        elif (cached := moves.get(gamma)) is not None:
+            move = cached
+        else:
+            move = fresh[gamma] = here.proposals(gamma)
+        levels.append(here.level(gamma, move)[0])
+        progress(LEVEL * count)
+    return Solved(here.samples if first else None, levels, fresh, here if keep else None)
+
+
+def search_errors(
+    question: Question, portion: Problem, farthest: float, progress: Progress
+) -> AttainedErrors:
+    """Search for the nearest errors of one portion."""
+    errors, _ = nearest_errors(portion, error_candidates(portion, farthest, question.attack_steps))
+    progress(NEAREST * len(portion))
+    return errors
+
+
+def push_portion(
+    question: Question, portion: Problem, rho: float, progress: Progress
+) -> tuple[Tensor, Tensor, AttainedErrors]:
+    """Attack one portion within ρ of each sample: (n,) costs and losses, and errors found on the way."""
+    moved = attack_balls(portion, rho, question.attack_steps)
+    losses = question.counted(moved.losses, portion)
+    with torch.no_grad():
+        errors = nearest_on_line(portion, moved.points)[0]
+    progress(PUSH * len(portion))
+    return moved.costs, losses, errors
+
+
+def find_witnesses(
+    question: Question,
+    portion: Problem,
+    held: Held,
+    gammas: Sequence[float],
+    limits: Tensor | None,
+    moves: dict[float, Tensor],
+    progress: Progress,
+) -> Witnesses:
+    """What the kernel needs to prove these γ again for one portion, from cached moves or new ones."""
+    here = _local(question, portion, held, None)
+    proposals = ((gamma, moves.get(gamma)) for gamma in gammas)
+    used = {gamma: here.proposals(gamma) if move is None else move for gamma, move in proposals}
+    return portion_witnesses(here, used, limits)
+
+
 @dataclass(eq=False)
 class Engine:
     """The dual values of one problem at any γ, and its lower bounds.
 
     Attributes:
-        clip: B, if it is min(ℓ, B) that is certified.
+        mapper: asks the question of each portion, here or in other processes.
         weights: (n,) with a mean of 1, of samples that count differently.
-        class_weights: (classes,) by which losses count; None if all count alike.
-        attack_steps: of the attacks that the lower sides rest on beside the ascents.
         progress: called with the work that was done, in the units of ``total_work``.
+        keeps: whether local bounds of the first portions are kept for a further pass.
         differing_predictions: the number of samples read so far that the caller's model, in its own
             precision, predicts otherwise than the network that is certified.
     """
 
     portions: Portions
-    grid: Grid
-    clip: float | None = None
-    attack_steps: int = 10
+    mapper: Mapper
     weights: Tensor | None = None
     cache: ProposalCache | None = None
     progress: Progress = lambda units: None
-    class_weights: Tensor | None = None
+    keeps: bool = True
     differing_predictions: int = 0
-    _held: dict[int, LocalBounds] = field(default_factory=dict)
+    _held: dict[int, Held] = field(default_factory=dict)
     _known: list[SampleValues] = field(default_factory=list)
     _levels: list[DualValues] = field(default_factory=list)
 
@@ -99,92 +228,127 @@ class Engine:
         return self.portions.question
 
     @property
+    def question(self) -> Question:
+        return self.mapper.question
+
+    @property
+    def grid(self) -> Grid:
+        return self.question.grid
+
+    @property
     def labels(self) -> int:
         """The number of labels that each sample may take."""
-        return 1 if self.problem.label_cost is None else self.problem.label_cost.classes
+        return self.question.labels
 
     @cached_property
     def samples(self) -> SampleValues:
-        """Values at all samples, once ``levels`` has read them."""
+        """Values at all samples, after ``levels`` has read them."""
         return SampleValues.joined(self._known)
 
     def levels(self, gammas: Sequence[float]) -> list[DualValues]:
-        """φ̄_γ and T̂_γ of all samples at some γ, in one pass, checked against those of other γ."""
+        """Return φ̄_γ and T̂_γ of all samples at several γ, from one pass, checked against those at other γ."""
         count, assumptions = len(self.portions), self.problem.assumptions
-        wholes = [DualBounds.unknown(gamma, count, self.clip, assumptions) for gamma in gammas]
-        levels = [DualValues.unknown(whole) for whole in wholes]
-        first = 0
-        for number, here in enumerate(self._local_bounds()):
-            if len(self._known) == number:
-                self._known.append(here.samples)
-                self.differing_predictions += _differing(here.problem)
-                self.progress(LOOK * len(here.problem) * self.labels)
-            index = slice(first, first + len(here.problem))
+        clip = self.question.clip
+        wholes = [DualBounds.unknown(gamma, count, clip, assumptions) for gamma in gammas]
+        levels, new = [DualValues.unknown(whole) for whole in wholes], not self._known
+        sizes: list[int] = []
+        first, own = 0, self.progress if self.mapper.jobs == 1 else _silent
+        results = self.mapper.map(solve, self._asked(gammas, sizes, new=new), own)
+        for number, solved in enumerate(results):
+            size = sizes[number]
+            index = slice(first, first + size)
+            if solved.values is not None:
+                self._known.append(solved.values)
+            if solved.local is not None:
+                self._held[number] = solved.local
+            if self.cache is not None:
+                for gamma, moves in solved.moves.items():
+                    self.cache.save(gamma, self.portions.offset + number, moves)
             others = [level[index] for level in self._levels]
-            for whole in levels:
-                whole.fill(index, self._level(whole.gamma, number, here, others, first))
-                others.append(whole[index])
+            for whole, level in zip(levels, solved.levels, strict=True):
+                self._check(level, self._known[number].start, others, first)
+                whole.fill(index, level)
+                others.append(level)
+            if own is _silent:
+                balls = 0 if self.problem.claimed else len(self.grid.balls)
+                each = LEVEL * len(gammas) + (LOOK + BALL * balls if new else 0)
+                self.progress(each * size * self.labels)
             first = index.stop
         self._levels += levels
         return levels
 
+    def _asked(
+        self, gammas: Sequence[float], sizes: list[int], *, new: bool
+    ) -> Iterator[tuple[Problem, tuple[Any, ...]]]:
+        """Yield the portions, with the arguments of ``solve``; ``sizes`` is filled on the way."""
+        for number, portion in enumerate(self.portions):
+            sizes.append(len(portion))
+            if new:
+                self.differing_predictions += _differing(portion)
+            moves: Moves | dict[float, Tensor] = Moves(self.portions.offset + number, self.cache)
+            if self.mapper.jobs > 1 and isinstance(moves, Moves):
+                moves = moves.read(gammas, portion)
+            keep = self.keeps and number < HELD // self.portions.factor and number not in self._held
+            yield portion, (self._held.get(number), gammas, moves, new, keep)
+
+    def _check(self, level: DualValues, losses: Tensor, others: Sequence[DualValues], first: int) -> None:
+        """Compare one portion with doing nothing, and with other γ."""
+        start = self.question.clipped(losses)
+        check_dual_values(level.bounds, torch.zeros_like(start), start, "doing nothing", first)
+        for bounded, other in [(level, each) for each in (*others, level)] + [
+            (each, level) for each in others
+        ]:
+            origin = f"the ascent at gamma = {other.gamma:.6g}"
+            check_dual_values(bounded.bounds, other.transport_cost, other.loss, origin, first)
+
     def _local_bounds(self) -> Iterator[LocalBounds]:
         """Yield those of each portion; those of the first portions are kept."""
         for number, portion in enumerate(self.portions):
-            # A portion that is read again is no part of the planned work.
-            progress = None if number < len(self._known) else self.progress
-            fresh = LocalBounds(portion, self.grid, self.clip, self.class_weights, progress)
-            yield self._held.setdefault(number, fresh) if number < HELD else fresh
+            yield _local(self.question, portion, self._held.get(number), None)
 
-    def _level(
-        self, gamma: float, number: int, here: LocalBounds, others: Sequence[DualValues], first: int
-    ) -> DualValues:
-        """Dual values of one portion, from cached or new proposals, checked against doing nothing and against
-        other γ."""
-        shape = (self.labels, *here.problem.inputs.shape)
-        cached = None if self.cache is None else self.cache.load(gamma, number, shape)
-        moves = here.proposals(gamma) if cached is None else cached
-        level, _ = here.level(gamma, moves)
-        start = self._clipped(self._known[number].start)
-        check_dual_values(level.bounds, torch.zeros_like(start), start, "doing nothing", first)
-        for one, other in [(level, each) for each in (*others, level)] + [(each, level) for each in others]:
-            origin = f"the ascent at gamma = {other.gamma:.6g}"
-            check_dual_values(one.bounds, other.transport_cost, other.loss, origin, first)
-        if self.cache is not None and cached is None:
-            self.cache.save(gamma, number, moves)
-        self.progress(LEVEL * len(start) * self.labels)
-        return level
-
-    def witnesses(self, gammas: Sequence[float]) -> tuple[trusted.Problem, Witnesses]:
-        """The kernel's problem about all samples, and what it needs to prove these γ again. Ascents are
-        repeated, unless their moves are cached: to keep all of them would take more memory than the data."""
+    def witnesses(
+        self, gammas: Sequence[float], limits: Tensor | None = None
+    ) -> tuple[trusted.Problem, Witnesses]:
+        """Return the kernel's problem for all samples, and the witnesses for these γ, and for costs of
+        predictions up to (classes,) limits. Ascents whose moves are not cached are repeated: all moves would
+        take more memory than the data."""
         if self.problem.claimed:
-            raise UnsupportedError("the bounds given as `smoothness` are claims, which no file can prove.")
+            raise UnsupportedError(
+                "the bounds given as `smoothness` are claims, which cannot be checked from files."
+            )
+        problems: list[trusted.Problem] = []
 
-        def moves(number: int, here: LocalBounds, gamma: float) -> Tensor:
-            shape = (self.labels, *here.problem.inputs.shape)
-            cached = None if self.cache is None else self.cache.load(gamma, number, shape)
-            return here.proposals(gamma) if cached is None else cached
+        def asked() -> Iterator[tuple[Problem, tuple[Any, ...]]]:
+            for number, portion in enumerate(self.portions):
+                problems.append(portion.kernel)
+                moves = Moves(self.portions.offset + number, self.cache).read(gammas, portion)
+                yield portion, (self._held.get(number), gammas, limits, moves)
 
-        local = enumerate(self._local_bounds())
-        return collect(((here, partial(moves, number, here)) for number, here in local), self.grid, gammas)
+        pieces = list(self.mapper.map(find_witnesses, asked()))
+        return collect(zip(problems, pieces, strict=True), self.grid)
 
     def transported(self, gamma: float | None) -> Samples:
-        """T̂_γ of all samples, or the samples themselves: the points whose costs and losses ``levels`` has."""
+        """Return T̂_γ of all samples, or the samples: the points whose costs and losses ``levels`` returns."""
         if gamma is None:
             return Samples.concatenate(Samples(portion.inputs, portion.targets) for portion in self.portions)
         return Samples.concatenate(_reached(here, gamma) for here in self._local_bounds())
 
+    def geometry(self) -> tuple[KernelCost, KernelDomain, tuple[tuple[int, ...], ...]]:
+        """Cost, domain and discrete columns, as the kernel has them."""
+        problem = self.problem.kernel
+        groups = () if problem.columns is None else problem.columns.groups
+        return problem.cost, problem.domain, groups
+
     def attacked(self, rho: float) -> Samples:
-        """All samples moved within cost ρ each: the points of ``push``."""
+        """Return all samples, each moved within cost ρ: the points of ``push``."""
         return Samples.concatenate(
-            Samples(attack_balls(portion, rho, self.attack_steps).points, portion.targets)
+            Samples(attack_balls(portion, rho, self.question.attack_steps).points, portion.targets)
             for portion in self.portions
         )
 
     def evaluate(self, data: Samples) -> tuple[float, float | None]:
-        """Of other samples as they are: mean loss, rounded down, and share of errors beyond doubt, None for a
-        regression."""
+        """Return the mean loss of unmoved samples, rounded down, and their share of certain errors; None for
+        a regression."""
         inputs, targets = gather((data.inputs, data.targets))
         assert targets is not None
         other = replace(self.problem, inputs=inputs, targets=targets)
@@ -192,38 +356,52 @@ class Engine:
         with torch.no_grad():
             for at in range(0, len(other), BATCH):
                 batch = other.select(slice(at, at + BATCH))
-                losses.append(self._counted(loss_lower_bound(batch, batch.inputs), batch))
+                losses.append(self.question.counted(loss_lower_bound(batch, batch.inputs), batch))
                 if other.classes is not None:
                     wrong.append(surely_wrong(batch, batch.inputs, batch.targets).double())
         return mean_down(torch.cat(losses)), float(torch.cat(wrong).mean()) if wrong else None
 
-    def push(self, rho: float) -> tuple[AttackAggregate, Tensor]:
-        """An attack within cost ρ of every sample, and (n,) the costs of errors found on the way."""
-        costs, losses, errors = [], [], []
-        for portion in self.portions:
-            moved = attack_balls(portion, rho, self.attack_steps)
-            costs.append(moved.costs)
-            losses.append(self._counted(moved.losses, portion))
-            with torch.no_grad():
-                errors.append(nearest_on_line(portion, moved.points)[0])
-            self.progress(PUSH * len(portion))
+    def push(self, rho: float) -> tuple[AttackAggregate, AttainedErrors]:
+        """Attack every sample within cost ρ; also return the errors found on the way."""
+        costs, losses, errors = zip(*self._mapped(push_portion, PUSH, rho), strict=True)
         cost, loss = torch.cat(costs), torch.cat(losses)
         for level in self._levels:
             check_dual_values(level.bounds, cost, loss, "an attack in balls")
         spent = min(mean_up(cost, self.weights), rho)
-        return AttackAggregate(rho, spent, mean_down(loss, self.weights)), torch.cat(errors)
+        return AttackAggregate(rho, spent, mean_down(loss, self.weights)), _joined(errors)
 
-    def nearest(self) -> Tensor:
-        """(n,) costs of the nearest errors that a search finds; ∞ where it finds none."""
-        costs, farthest = [], float(self.grid.edges[-1])
-        for portion in self.portions:
-            costs.append(nearest_errors(portion, error_candidates(portion, farthest, self.attack_steps))[0])
-            self.progress(NEAREST * len(portion))
-        return torch.cat(costs)
+    def nearest(self) -> AttainedErrors:
+        """Search for the nearest errors."""
+        return _joined(list(self._mapped(search_errors, NEAREST, float(self.grid.edges[-1]))))
+
+    def wrong(self) -> AttainedErrors:
+        """Samples that are errors as they are."""
+        wrong, parts, first = self.samples.wrong, [], 0
+        assert wrong is not None
+        with torch.no_grad():
+            for portion in self.portions:
+                parts.append(AttainedErrors.of_samples(portion, wrong[first : first + len(portion)]))
+                first += len(portion)
+        return _joined(parts)
+
+    def _mapped(self, task: Task, units: float, *arguments: Any) -> Iterator[Any]:
+        """Yield the results of a task for all portions, each with the same arguments."""
+        sizes: list[int] = []
+
+        def asked() -> Iterator[tuple[Problem, tuple[Any, ...]]]:
+            for portion in self.portions:
+                sizes.append(len(portion))
+                yield portion, arguments
+
+        own = self.progress if self.mapper.jobs == 1 else _silent
+        for number, result in enumerate(self.mapper.map(task, asked(), own)):
+            if own is _silent:
+                self.progress(units * sizes[number])
+            yield result
 
     def nearest_errors(self, rhos: Sequence[float]) -> tuple[Tensor, Samples]:
-        """(n,) the least cost of an error that was found, and the errors, the samples where none was;
-        ``rhos`` are those of the attacks in balls."""
+        """Return (n,) least costs of the errors found, and the errors, or the sample where none was found;
+        ``rhos`` are the ρ of the attacks in balls."""
         if self.problem.label_cost is not None:
             raise UnsupportedError(
                 "Nearest errors are not defined with a label cost, which lets labels change."
@@ -234,27 +412,30 @@ class Engine:
             yield None, problem.inputs
             for level in self._levels:
                 yield None, _reached(here, level.gamma).inputs
-            if self.attack_steps > 0:
-                yield from error_candidates(problem, float(self.grid.edges[-1]), self.attack_steps)
+            steps = self.question.attack_steps
+            if steps > 0:
+                yield from error_candidates(problem, float(self.grid.edges[-1]), steps)
                 for rho in rhos:
-                    yield None, attack_balls(problem, rho, self.attack_steps).points
+                    yield None, attack_balls(problem, rho, steps).points
 
         costs, errors = [], []
         for here in self._local_bounds():
-            cost, points = nearest_errors(here.problem, candidates(here))
+            (cost, _), points = nearest_errors(here.problem, candidates(here))
             costs.append(cost)
             errors.append(Samples(points, here.problem.targets))
         return torch.cat(costs), Samples.concatenate(errors)
 
-    def _counted(self, losses: Tensor, problem: Problem) -> Tensor:
-        return self._clipped(weighted_losses(losses, problem.targets, self.class_weights))
 
-    def _clipped(self, losses: Tensor) -> Tensor:
-        return losses if self.clip is None else losses.clamp_max(self.clip)
+def _silent(units: float) -> None:
+    """Report nothing: the parent counts what workers have done."""
+
+
+def _joined(parts: Sequence[AttainedErrors]) -> AttainedErrors:
+    return AttainedErrors(*(torch.cat(side) for side in zip(*parts, strict=True)))
 
 
 def _reached(here: LocalBounds, gamma: float) -> Samples:
-    """T̂_γ of the samples of one portion."""
+    """Return T̂_γ of the samples of one portion."""
     return here.level(gamma, here.proposals(gamma))[1]
 
 
@@ -274,11 +455,11 @@ _MOST_ADDED = 64  # γ above the grid
 def default_gammas(
     problem: Problem, rhos: Sequence[float], clip: float | None, weights: tuple[float, float] = (1.0, 1.0)
 ) -> tuple[float, ...]:
-    """Γ from the network and ρ alone: around G/(2√(gρ)), the best γ of the Lipschitz rule, far below it, and
-    up to where no label moves for what min(ℓ, B) can gain by it: B/price, with B = 2 ln K unless clipped.
+    """Return Γ, a function of the network and ρ alone: γ around G/(2√(gρ)), the best of the Lipschitz rule,
+    and far below; with a label cost up to B/price, above which no label moves. B = 2 ln K unless clipped.
 
     Args:
-        weights: the least and the largest by which losses count.
+        weights: smallest and largest class weight.
     """
     slope, price, root = problem.smoothness.lipschitz, problem.unit_cost, problem.smoothness.output_lipschitz
     if not math.isfinite(slope) and clip is None:
@@ -303,10 +484,10 @@ def default_gammas(
 def refine_gammas(
     engine: Engine, levels: list[DualValues], rhos: Sequence[float], rounds: int
 ) -> list[DualValues]:
-    """Further γ: up until none is best for a ρ, down until T̂ moves the data by the largest ρ, and between
-    those that are best for some ρ.
+    """Return further γ: above the largest until it is best for no ρ, below the smallest until T̂ moves the
+    data by the largest ρ, and between neighbours that are best for some ρ.
 
-    Up it goes for labels: what a label gains is bounded by no slope, and may take a γ of that over its price.
+    Larger γ matter with a label cost, since the gain of a changed label is not bounded by a slope.
     """
     if rounds == 0:
         return levels

@@ -1,17 +1,17 @@
 """The least cost of an error of each sample: proven from below, attained from above.
 
-An error of a sample (x₀, y) is a point of Z that the network does not classify as y; ties are errors. Its
-least cost τ = inf {c(x, x₀) : x is an error} decides the error rate under shift and the certified accuracy,
-and is 0 for a sample that is an error as it is.
+An error of a sample (x₀, y) is a point of Z that the network does not classify as y; ties are errors. The
+least cost τ = inf {c(x, x₀) : x is an error} determines the error rate under shift and the certified
+accuracy. τ = 0 for a misclassified sample.
 
 *Proven*: no error is nearer than the certified radius r̲, so τ ≥ g r̲² with c ≥ g‖x − x₀‖². *Attained*: the
-cost of an error that was found, on the line from the sample to any candidate: where an ascent or an attack
-moved it, the points at which majorants of the margins touch them, and a minimum-norm attack. A label that may
-change at a finite cost is an error of that cost. An error counts if rounding cannot explain it.
+cost of an error on the line from the sample to a candidate: the result of an ascent, of an attack, of a
+minimum-norm attack, or a point where a majorant touches its margin. With a label cost, changing the label is
+an error of that cost. Only errors beyond rounding count.
 
 The worst error rate under a mean transport cost ρ is a fractional knapsack: the adversary spends ρ on the
-samples of smallest τ first. With the costs of errors that were found, it is attained. With lower bounds on τ,
-its γ is proposed to the kernel, which proves γρ + E_n (1 − γτ)₊.
+samples of smallest τ first. Attained costs give an attained error rate. Lower bounds on τ give the γ that is
+proposed to the kernel, which proves γρ + E_n (1 − γτ)₊.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -43,16 +44,16 @@ _TOLERANCE = 1e-4  # where the ascents of the search stop
 _BEYOND = 1e-3
 
 Candidates = Iterable[tuple[Tensor | None, Tensor]]
-"""Points (p, …) that may be errors, each of one of the samples (p,); None for one point of every sample."""
+"""Points (p, …) that may be errors, with their sample indices (p,); None for one point per sample."""
 
 
 def error_distance(costs: Tensor, unit_cost: float) -> Tensor:
-    """(n,) the distances, in the cost's norm, of errors of (n,) costs: √(τ/g)."""
+    """Return (n,) distances of errors in the cost's norm from their (n,) costs: √(τ/g)."""
     return (costs / unit_cost).sqrt()
 
 
 def worst_error(costs: Tensor, rhos: Sequence[float], weights: Tensor | None = None) -> list[float]:
-    """The largest error rate at each ρ ≥ 0; ``costs`` is (n,), ≥ 0, and ∞ where no error is possible.
+    """Return the largest error rate at each ρ ≥ 0, from (n,) costs ≥ 0, ∞ where no error is possible.
 
     Args:
         weights: (n,) sample weights with mean 1, which also weigh the costs.
@@ -69,14 +70,15 @@ def worst_error(costs: Tensor, rhos: Sequence[float], weights: Tensor | None = N
 
 
 def proposed_gamma(costs: Tensor, rho: float, weights: Tensor | None = None) -> float:
-    """The γ of the least upper bound on the worst error rate at ρ, from (n,) lower bounds on the costs of
+    """Return the γ of the smallest bound on the worst error rate at ρ, from (n,) lower bounds on the costs of
     errors: the inverse cost of the last error that ρ pays for."""
     finite, _, whole, _ = _paid_errors(costs, rho, weights)
     return 0.0 if whole == len(finite) else min(1 / float(finite[whole]), sys.float_info.max)
 
 
 def _paid_errors(costs: Tensor, rho: float, weights: Tensor | None) -> tuple[Tensor, Tensor, int, float]:
-    """Finite costs in order, the shares of their samples, how many ρ pays in full, and what is left of ρ."""
+    """Return the finite costs in order, the shares of their samples, the number paid in full, and the rest of
+    ρ."""
     unknown = torch.isnan(costs)
     require(not bool(unknown.any()), "costs", "not be NaN", f"NaN at {int(unknown.sum())} samples")
     possible = torch.isfinite(costs)
@@ -87,10 +89,26 @@ def _paid_errors(costs: Tensor, rho: float, weights: Tensor | None) -> tuple[Ten
     return finite, masses, whole, max(0.0, rho - (float(spent[whole - 1]) if whole else 0.0))
 
 
-def least_error_cost(problem: Problem, wrong: Tensor, costs: Sequence[Tensor]) -> Tensor:
-    """(n,) the least of several attained costs, 0 for samples that are wrong, at most that of a label."""
-    least = torch.where(wrong, 0.0, torch.stack(list(costs)).amin(0))
-    return least if problem.label_cost is None else least.clamp_max(problem.label_cost.price)
+class AttainedErrors(NamedTuple):
+    """(n,) costs of errors that were found, ∞ where none was, and (n,) what is predicted there beyond doubt,
+    −1 if that is unknown."""
+
+    cost: Tensor
+    label: Tensor
+
+    @staticmethod
+    def least(parts: Sequence[AttainedErrors], price: float = math.inf) -> AttainedErrors:
+        """The cheapest of several; a label that changes at a price is an error of that cost."""
+        costs, labels = (torch.stack(side) for side in zip(*parts, strict=True))
+        cost, which = costs.min(0)
+        label = labels.gather(0, which[None])[0].where(cost <= price, -1)
+        return AttainedErrors(cost.clamp_max(price), label)
+
+    @staticmethod
+    def of_samples(problem: Problem, wrong: Tensor) -> AttainedErrors:
+        """Samples that are errors as they are."""
+        label = torch.where(wrong, sure_labels(problem, problem.inputs), -1)
+        return AttainedErrors(torch.where(wrong, 0.0, math.inf).double(), label)
 
 
 def error_candidates(problem: Problem, farthest: float, steps: int) -> Iterator[tuple[Tensor | None, Tensor]]:
@@ -119,7 +137,7 @@ def error_candidates(problem: Problem, farthest: float, steps: int) -> Iterator[
 
 
 def beyond_tangent_points(problem: Problem, tangents: TangentPoints) -> tuple[Tensor, Tensor]:
-    """Return the samples (p,) of tangent points, and (p, …) points a little beyond them."""
+    """Return (p,) sample indices of tangent points, and (p, …) points slightly beyond them."""
     part = problem.select(tangents.sample)
     inputs, move = part.inputs, (tangents.point - part.inputs) * (1 + _BEYOND)
     points = part.domain.project(part.cost.restore_frozen(inputs + move, inputs))
@@ -127,40 +145,42 @@ def beyond_tangent_points(problem: Problem, tangents: TangentPoints) -> tuple[Te
     return tangents.sample, points if encoding is None else settle_rows(encoding, points, inputs, part.domain)
 
 
-def nearest_errors(problem: Problem, candidates: Candidates) -> tuple[Tensor, Tensor]:
-    """(n,) the cost of the nearest error on the lines to the candidates, ∞ if there is none, and (n, …) the
-    error, the sample if there is none."""
+def nearest_errors(problem: Problem, candidates: Candidates) -> tuple[AttainedErrors, Tensor]:
+    """Return the nearest errors on the lines to the candidates, and (n, …) these points: the samples without
+    one."""
     least, nearest = torch.full((len(problem),), math.inf, dtype=torch.float64), problem.inputs.clone()
+    labels = torch.full((len(problem),), -1)
     with torch.no_grad():
         for samples, points in candidates:
             part = problem if samples is None else problem.select(samples)
             index = torch.arange(len(problem)) if samples is None else samples
-            costs, errors = nearest_on_line(part, points)
+            (costs, reached), errors = nearest_on_line(part, points)
             new = torch.full_like(least, math.inf).scatter_reduce(0, index, costs, "amin")
             better = (costs == new[index]) & (costs < least[index])
-            nearest[index[better]] = errors[better]
+            nearest[index[better]], labels[index[better]] = errors[better], reached[better]
             least = torch.minimum(least, new)
-    return least, nearest
+    return AttainedErrors(least, labels), nearest
 
 
-def nearest_on_line(problem: Problem, moved: Tensor) -> tuple[Tensor, Tensor]:
-    """(batch,) c at the nearest error on the line to the point reached, ∞ where there is none, and (batch, …)
-    the error, the sample where there is none."""
+def nearest_on_line(problem: Problem, moved: Tensor) -> tuple[AttainedErrors, Tensor]:
+    """Return the nearest errors on the lines to the points, and (batch, …) these errors: the samples without
+    one."""
     costs, points = torch.full((len(problem),), math.inf, dtype=torch.float64), problem.inputs.clone()
+    labels = torch.full((len(problem),), -1)
     if problem.classes is None:
         checked_outputs(problem, moved)
-        return costs, points
+        return AttainedErrors(costs, labels), points
     wrong = surely_wrong(problem, moved, problem.targets)
     if wrong.any():
         part = problem.select(wrong)
         points[wrong] = _shortened(part, moved[wrong])
-        costs[wrong] = part.raised_cost(points[wrong])
-    return costs, points
+        costs[wrong], labels[wrong] = part.raised_cost(points[wrong]), sure_labels(part, points[wrong])
+    return AttainedErrors(costs, labels), points
 
 
 def _shortened(problem: Problem, wrong: Tensor) -> Tensor:
-    """(batch, …) an error on the line from each sample to one, (batch, …); in a table, from the row with
-    the categories of the error."""
+    """Move (batch, …) errors towards their samples, as far as they stay errors; in a table, towards the row
+    with the categories of the error."""
     _, error = outputs_at(problem.graph, wrong)
     start = problem.inputs if problem.encoding is None else problem.encoding.returned(wrong, problem.inputs)
 
@@ -182,26 +202,28 @@ def _shortened(problem: Problem, wrong: Tensor) -> Tensor:
 
 
 def surely_wrong(problem: Problem, points: Tensor, targets: Tensor) -> Tensor:
-    """(batch,) whether another class is ahead, by more than rounding can make of nothing."""
+    """Return (batch,) whether another class leads by more than rounding."""
     outputs, error = checked_outputs(problem, points)
     return _lead(problem.kernel.margin_outputs(outputs), targets) > 2 * error
 
 
-def possibly_wrong(problem: Problem, points: Tensor, targets: Tensor) -> Tensor:
-    """(batch,) whether rounding cannot exclude that another class is ahead, or level."""
-    outputs, error = outputs_at(problem.graph, points)
-    return ~(_lead(problem.kernel.margin_outputs(outputs), targets) < -2 * error)
+def sure_labels(problem: Problem, points: Tensor) -> Tensor:
+    """(batch,) the label that is predicted, by more than rounding can make of nothing; −1 if in doubt."""
+    outputs, error = checked_outputs(problem, points)
+    best = problem.kernel.margin_outputs(outputs).topk(2, 1)
+    return best.indices[:, 0].where(best.values[:, 0] - best.values[:, 1] > 2 * error, -1)
 
 
 def _lead(outputs: Tensor, targets: Tensor) -> Tensor:
-    """(batch,) by how much the best other class is ahead."""
+    """Return (batch,) leads of the best other class."""
     own = targets.unsqueeze(1)
     others: Tensor = outputs.scatter(1, own, -math.inf).amax(1)
     return others - outputs.gather(1, own)[:, 0]
 
 
 def _swapped(problem: Problem) -> list[Tensor]:
-    """(n, features) rows with a single swap: the cheapest that is an error, and the nearest to one."""
+    """Return (n, features) rows with a single changed category: the cheapest error, and the change nearest to
+    one."""
     encoding = problem.encoding
     if encoding is None or not encoding.categories:
         return []
@@ -221,10 +243,10 @@ def _swapped(problem: Problem) -> list[Tensor]:
 
 
 def _nearest_points(problem: Problem, farthest: float, steps: int) -> Tensor:
-    """(batch, …) the nearest errors that a search finds; the samples where it finds none.
+    """Search for the nearest errors, (batch, …); the sample where none is found.
 
-    Where attacks know the norm they bisect on its balls; for any other cost γ is bisected on, with the margin
-    for a loss.
+    The search bisects on the radius for norms that attacks support, and otherwise on γ, with the margin as
+    the loss.
     """
     loss, inputs, targets = (
         ModelLoss(FunctionModule(problem.kernel.outputs), Margin()),

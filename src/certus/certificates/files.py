@@ -12,6 +12,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import numpy as np
 import torch
 from msgspec import Meta, Struct
 from safetensors.torch import save
@@ -21,6 +22,7 @@ from certus.bounds.smoothness import validity_statement
 from certus.certificates.batching import repeat_words
 from certus.certificates.cache import differences
 from certus.certificates.certificate import Certificate
+from certus.certificates.class_rates import cost_limits, stored_costs
 from certus.certificates.confidence import INEQUALITIES
 from certus.certificates.dual_values import AttackAggregate, DualAggregate
 from certus.certificates.error_costs import error_distance, proposed_gamma
@@ -36,12 +38,14 @@ from certus.errors import (
     VerificationError,
     require,
 )
+from certus.kernel import problem as trusted
 from certus.kernel.check import FILES, ROWS, Checked, NotProven, check, digest_rows, sibling
-from certus.kernel.files import read_bytes
-from certus.kernel.knapsack import dual_bound
+from certus.kernel.error_rates import ClassCosts, dual_bound
+from certus.kernel.files import parse_object, read_bytes
 from certus.kernel.passes import Refused
 from certus.kernel.rules import Rule
 from certus.kernel.statement import PopulationBounds, Statement
+from certus.kernel.tree_profiles import TreeProblem
 from certus.losses import predicted
 from certus.storage.files import (
     Confidence,
@@ -68,8 +72,13 @@ PREDICTED_LABELS_STATEMENT = (
     "that changes, not one that is wrong; nothing is said about how often the predictions are right."
 )
 
+ROWS_STATEMENT = (
+    "Samples move to rows of the table: numbers move freely, and a category, or the mark of a missing value, "
+    "changes as a whole at its price."
+)
+
 NO_PROOF_VALIDITY = (
-    "Nothing is proven. What is attained was computed with the model itself, in floating point, at points "
+    "Nothing is proven. Attained values were computed with the model itself, in floating point, at points "
     "that attacks found."
 )
 
@@ -83,7 +92,7 @@ _FAULTS = (ValueError, TypeError, LookupError, ArithmeticError, RuntimeError)
 
 
 def as_json(certificate: Certificate) -> dict[str, Any]:
-    """Everything that the certificate says, as JSON with a digest of its own; infinities become None."""
+    """Return the content of a certificate as JSON with its checksum; infinities become None."""
     content: dict[str, Any] = {
         "schema_version": CERTIFICATE_VERSION,
         "evidence": certificate.evidence,
@@ -100,12 +109,21 @@ def as_json(certificate: Certificate) -> dict[str, Any]:
         "attacks": [asdict(attack) for attack in certificate.attacks],
         **{name: getattr(certificate, name) for name in _ERROR_COSTS},
     }
+    if (by_class := certificate.statement.by_class) is not None:
+        content |= {
+            "targets": by_class.targets,
+            "class_costs": stored_costs(certificate),
+            "attained_label": certificate.attained_label,
+            "rates": [asdict(rate) for rate in certificate.rates],
+        }
     for name in ("weights", "class_weights", "differing_predictions"):
         value = getattr(certificate, name)
         if isinstance(value, Tensor) or value:
             content[name] = value
     if certificate.labels == "predicted":
         content |= {"labels": "predicted", "labels_statement": PREDICTED_LABELS_STATEMENT}
+    if certificate.over_rows:
+        content |= {"over_rows": True, "rows_statement": ROWS_STATEMENT}
     if certificate.no_proof is not None:
         has_error_bound = certificate.proven_error_cost is not None
         validity = f"{ERRORS_ALONE} {content['validity']}" if has_error_bound else NO_PROOF_VALIDITY
@@ -114,7 +132,7 @@ def as_json(certificate: Certificate) -> dict[str, Any]:
 
 
 def write_certificate(certificate: Certificate, path: Path, *, include_data: bool = False) -> None:
-    """Write ``certificate.json`` and the files beside it, which belong to it by their digests."""
+    """Write ``certificate.json`` and the files beside it, which it names by their digests."""
     files = certificate_files(certificate, path.name, include_data=include_data)
     for name, content in files.items():
         write_atomically(path.with_name(name), content)
@@ -129,7 +147,7 @@ def remove_absent(path: Path, files: Mapping[str, bytes]) -> None:
 
 
 def certificate_files(certificate: Certificate, name: str, *, include_data: bool = False) -> dict[str, bytes]:
-    """Return the content of all files of a certificate, by their names; that with this name comes last."""
+    """Return the content of all files of a certificate by name; the file ``name`` comes last."""
     files: dict[str, bytes] = {}
     check: dict[str, Any]
     if certificate.source is None and certificate.file is not None:
@@ -152,21 +170,26 @@ def json_bytes(content: dict[str, Any]) -> bytes:
 
 
 def used_gammas(certificate: Certificate) -> list[float]:
-    """The γ that prove a number at the ρ asked for, of the sample or of the population."""
-    statement, people, rhos = certificate.statement, certificate.population, certificate.rhos
+    """Return the γ that prove a bound at a requested ρ, for the sample or the population."""
+    statement, population, rhos = certificate.statement, certificate.population, certificate.rhos
     gammas = [statement.loss(rho)[1] for rho in rhos]
-    if people is not None:
-        means = people.upper.means
+    if population is not None:
+        means = population.upper.means
         gammas += [min(means, key=lambda gamma: dual_bound({gamma: means[gamma]}, rho)) for rho in rhos]
+    if "shard" in certificate.about.get("settings", {}):
+        # Parts are merged at a common γ, which may be a neighbour of the best one of a part.
+        grid = sorted(statement.means)
+        places = [grid.index(gamma) for gamma in gammas if gamma in statement.means]
+        gammas += [grid[near] for place in places for near in (place - 1, place + 1) if 0 <= near < len(grid)]
     return list(dict.fromkeys(gammas))
 
 
 def _check_files(certificate: Certificate, *, include_data: bool) -> tuple[dict[str, bytes], dict[str, Any]]:
     """Return the files that the kernel checks a certificate from, and the entry about them."""
     if certificate.source is None or certificate.no_proof is not None:
-        raise UnsupportedError("of this loss nothing is proven, and no witnesses are kept.")
+        raise UnsupportedError("nothing is proven about this loss, so no witnesses are stored.")
     gammas, costs = used_gammas(certificate), certificate.proven_error_cost
-    problem, witnesses = certificate.source.witnesses(gammas)
+    problem, witnesses = certificate.source.witnesses(gammas, cost_limits(certificate))
     description, tensors = describe_problem(problem)
     parts = [
         json_bytes(description),
@@ -181,14 +204,40 @@ def _check_files(certificate: Certificate, *, include_data: bool) -> tuple[dict[
             0.0 if costs is None else proposed_gamma(costs, rho, weights) for rho in certificate.rhos
         ],
         "files": {name: hashlib.sha256(part).hexdigest() for name, part in files.items()},
-        "rows": digest_rows(problem.inputs, problem.targets),
+        "rows": digest_rows(_inputs(problem), problem.targets),
     }
     if include_data:
-        single = problem.inputs.float()
-        inputs = single if torch.equal(single.double(), problem.inputs) else problem.inputs
-        rows = {"inputs": inputs.contiguous(), "targets": problem.targets.contiguous()}
-        files[ROWS] = save(rows if weights is None else rows | {"weights": weights})
+        rows = {"inputs": _inputs(problem), "targets": problem.targets}
+        files[ROWS] = _row_bytes(rows if weights is None else rows | {"weights": weights})
     return files, check
+
+
+def _row_bytes(rows: dict[str, Tensor]) -> bytes:
+    """Content of a file of rows, with inputs of float32 where that loses nothing."""
+    inputs = rows["inputs"]
+    single = inputs.float()
+    same = torch.equal(single.double().nan_to_num(0.5), inputs.double().nan_to_num(0.5))
+    rows = rows | {"inputs": single if same else inputs}
+    return save({name: part.contiguous() for name, part in rows.items()})
+
+
+def certified_rows(certificate: Certificate, data: DataLike) -> bytes:
+    """Return the file of the certified samples that the kernel checks a loaded certificate with.
+
+    Raises ``UnsupportedError`` for other samples, and for a certificate that cannot be checked.
+    """
+    assert certificate.file is not None
+    rows, check = given_rows(certificate, data), read_content(certificate.file).get("check", {})
+    if "reason" in check:
+        raise UnsupportedError(f"{certificate.file}: {check['reason']}")
+    if digest_rows(rows["inputs"], rows["targets"]) != check.get("rows"):
+        raise UnsupportedError(f"{certificate.file}: the rows are not those of the certificate.")
+    return _row_bytes(rows)
+
+
+def _inputs(problem: trusted.Problem | TreeProblem) -> Tensor:
+    """(n, …) rows as the model takes them, NaN where a value of a tree model's row is missing."""
+    return problem.rows if isinstance(problem, TreeProblem) else problem.inputs
 
 
 def check_certificate(certificate: Certificate, data: DataLike | Path | None = None) -> Checked:
@@ -201,9 +250,9 @@ def check_certificate(certificate: Certificate, data: DataLike | Path | None = N
     """
     file = certificate.file
     if file is None:
-        raise ArgumentError("A certificate must be loaded from a file to be checked; this one is fresh.")
+        raise ArgumentError("Only a certificate that was loaded from a file can be checked; this one is new.")
     try:
-        return check(file, data if data is None or isinstance(data, Path) else _rows(certificate, data))
+        return check(file, data if data is None or isinstance(data, Path) else given_rows(certificate, data))
     except NotProven as reason:
         raise VerificationError(f"{file} is not verified: {reason}.") from None
     except Refused as reason:
@@ -217,17 +266,20 @@ def verified_certificate(certificate: Certificate, data: DataLike | None = None)
     checked = check_certificate(certificate, data)
     if failed := checked.failed:
         raise VerificationError(f"{certificate.file} is not verified: {failed[0].words}.")
-    people = certificate.population
-    if people is not None and checked.statement.population is not None:
-        people = replace(people, upper=checked.statement.population)
-    return replace(certificate, statement=checked.statement, population=people)
+    population = certificate.population
+    if population is not None and checked.statement.population is not None:
+        population = replace(population, upper=checked.statement.population)
+    return replace(certificate, statement=checked.statement, population=population)
 
 
-def _rows(certificate: Certificate, data: DataLike) -> dict[str, Tensor]:
+def given_rows(certificate: Certificate, data: DataLike) -> dict[str, Tensor]:
     """Return certified samples as the kernel takes them."""
+    assert certificate.file is not None
+    description = parse_object(read_bytes(sibling(certificate.file, FILES[0])))
+    if "ensemble" in description:
+        return _tree_rows(certificate, data)
     inputs, targets = gather(data)
     if targets is None or certificate.labels == "predicted":
-        assert certificate.file is not None
         network = load_graph(certificate.file.parent, sibling(certificate.file, FILES[0]).name)
         with torch.no_grad():
             targets = predicted(network(inputs))
@@ -236,6 +288,23 @@ def _rows(certificate: Certificate, data: DataLike) -> dict[str, Tensor]:
     weights = data.weights if isinstance(data, Samples) else None
     rows = {"inputs": inputs, "targets": targets}
     return rows if weights is None else rows | {"weights": weights.detach().cpu().double()}
+
+
+def _tree_rows(certificate: Certificate, data: Any) -> dict[str, Tensor]:
+    """Rows of numbers, NaN where one is missing, with codes of labels or numbers."""
+    if isinstance(data, Samples):
+        inputs, targets, weights = data.inputs, data.targets, data.weights
+    else:
+        (inputs, targets), weights = data, None
+    rule = "be rows with their labels as codes 0, 1, …, or numbers; save the certificate with include_data"
+    require(targets is not None, "data", rule, "no targets")
+    try:
+        rows = torch.tensor(np.asarray(inputs, dtype=np.float64))
+        kind = np.float64 if certificate.classes is None else np.int64
+        labels = torch.tensor(np.asarray(targets).astype(kind, casting="same_kind"))
+    except (TypeError, ValueError) as reason:
+        raise ArgumentError(f"`data` must {rule}; {reason}.") from None
+    return {"inputs": rows, "targets": labels} | ({} if weights is None else {"weights": weights.double()})
 
 
 def read_certificate(path: Path) -> Certificate:
@@ -259,10 +328,10 @@ def read_certificate(path: Path) -> Certificate:
 
 
 def read_content(path: Path) -> dict[str, Any]:
-    """What the JSON file of a certificate holds, without its digest, which was checked."""
+    """Read the JSON of a certificate, check its checksum, and remove it."""
     content = read_json(path)
     if not isinstance(content, dict) or "brackets" not in content:
-        raise RunError(f"{path} is no certificate.")
+        raise RunError(f"{path} is not a certificate.")
     if content.get("kind") == "smoothing":
         raise RunError(f"{path} is a certificate by smoothing: read it with SmoothedCertificate.load.")
     if (version := content.get("schema_version")) != CERTIFICATE_VERSION:
@@ -328,7 +397,7 @@ class _Population(Struct, forbid_unknown_fields=True):
 
 
 class _CertificateFile(Struct):
-    """Types of the entries that a certificate is rebuilt from; the others must follow from them."""
+    """Types of the entries that a certificate is rebuilt from; all other entries must follow from these."""
 
     evidence: Literal["proven", "assumed", "attained", "stated"]
     rhos: list[NonNegative]
@@ -349,13 +418,28 @@ class _CertificateFile(Struct):
     weights: list[float] | None = None
     class_weights: list[float] | None = None
     differing_predictions: Count = 0
+    over_rows: bool = False
     labels: Literal["given", "predicted"] = "given"
+    targets: list[Count] | None = None
+    class_costs: list[_Costs] | None = None
+    attained_label: list[Annotated[int, Meta(ge=-1)]] | None = None
 
     def __post_init__(self) -> None:
         for name in (*_ERROR_COSTS, "weights"):
             values = getattr(self, name)
             if values is not None and len(values) != self.samples:
                 raise ValueError(f"Expected `{name}` of {self.samples} samples, got {len(values)}")
+        for name in ("targets", "class_costs", "attained_label"):
+            values = getattr(self, name)
+            if values is not None and (self.classes is None or len(values) != self.samples):
+                raise ValueError(f"Expected `{name}` of {self.samples} samples with labels")
+        for values in (self.targets or (), self.attained_label or ()):
+            if values and max(values) >= (self.classes or 0):
+                raise ValueError(f"Expected labels below {self.classes}")
+        if any(len(costs) != self.classes for costs in self.class_costs or ()):
+            raise ValueError(f"Expected `class_costs` of {self.classes} classes")
+        if self.class_costs is not None and (self.targets is None or self.classes == 2):
+            raise ValueError("Expected `class_costs` for three classes and more, with `targets`")
         if self.class_weights is not None and len(self.class_weights) != self.classes:
             raise ValueError(f"Expected `class_weights` of {self.classes} classes")
         if self.differing_predictions > self.samples:
@@ -375,31 +459,38 @@ class _CertificateFile(Struct):
 
 def _certificate(content: dict[str, Any]) -> Certificate:
     file = convert(content, _CertificateFile)
-    people, population = content["population"], None
-    if people is not None:
-        grid = people["grid"]
+    stated, population = content["population"], None
+    if stated is not None:
+        grid = stated["grid"]
         upper = PopulationBounds(
             means={entry["gamma"]: entry["mean"] for entry in grid if entry["mean"] is not None},
-            error_means={entry["gamma"]: entry["mean"] for entry in people["error_grid"]},
-            error_margin=people["error_margin"],
+            error_means={entry["gamma"]: entry["mean"] for entry in stated["error_grid"]},
+            error_margin=stated["error_margin"],
             assumptions=tuple(file.assumptions),
-            **{name: people[name] for name in _OF_POPULATION},
+            **{name: stated[name] for name in _OF_POPULATION},
         )
         population = Population(
             upper,
             moves={entry["gamma"]: Move(entry["cost"], entry["loss"]) for entry in grid},
-            attained_error_cost=_tensor(people["attained_error_cost"]),
-            repeats=people.get("repeats", 0),
-            **{name: people[name] for name in ("clean_loss", "error_margin_low")},
+            attained_error_cost=_tensor(stated["attained_error_cost"]),
+            repeats=stated.get("repeats", 0),
+            **{name: stated[name] for name in ("clean_loss", "error_margin_low")},
         )
+    errors, by_class = _tensor(content["proven_error_cost"]), None
+    weights = _tensor(content.get("weights"))
+    if file.targets is not None and errors is not None:
+        rows = file.class_costs
+        costs = None if rows is None else torch.stack([_required(row) for row in rows])
+        by_class = ClassCosts.of(torch.tensor(file.targets), errors, file.classes or 0, costs, weights)
     low, high = content["clean_loss"]
     lines = content["aggregates"]
     statement = Statement(
         clean_loss=math.inf if high is None else high,
         # ∞ as a regression has it at small γ
         means={line["gamma"]: math.inf if line["bound"] is None else line["bound"] for line in lines},
-        error_costs=_tensor(content["proven_error_cost"]),
-        weights=_tensor(content.get("weights")),
+        error_costs=errors,
+        weights=weights,
+        by_class=by_class,
         population=None if population is None else population.upper,
         assumptions=tuple(file.assumptions),
         **{name: content[name] for name in ("samples", "unit_cost", "clip")},
@@ -415,10 +506,12 @@ def _certificate(content: dict[str, Any]) -> Certificate:
         attacks=tuple(AttackAggregate(**entry) for entry in content["attacks"]),
         attained_clean_loss=low,
         attained_error_cost=_tensor(content["attained_error_cost"]),
+        attained_label=None if file.attained_label is None else torch.tensor(file.attained_label),
         population=population,
         no_proof=file.no_proof,
         class_weights=None if file.class_weights is None else tuple(file.class_weights),
         differing_predictions=file.differing_predictions,
+        over_rows=file.over_rows,
         labels=file.labels,
         classes=content["classes"],
         about=content["about"],
@@ -449,6 +542,12 @@ def _population(population: Population | None, samples: int) -> dict[str, Any] |
     return content | ({"repeats": population.repeats} if population.repeats else {})
 
 
+def _required(values: list[float | None]) -> Tensor:
+    tensor = _tensor(values)
+    assert tensor is not None
+    return tensor
+
+
 def _tensor(values: list[float | None] | None) -> Tensor | None:
     """(n,) values of a file, in which None stands for ∞."""
     if values is None:
@@ -457,9 +556,10 @@ def _tensor(values: list[float | None] | None) -> Tensor | None:
 
 
 def sample_table(certificate: Certificate) -> str:
-    """CSV: for each ρ asked for and each sample φ̄ at its best γ, the rule, and the distances to an error.
+    """Return a CSV table: for each requested ρ and each sample φ̄ at the best γ, the rule, and distances to
+    an error.
 
-    Without a proof, the distance of each sample to an error that was found.
+    Without a proof, only the distance of each sample to the nearest error found.
     """
     if certificate.no_proof is not None:
         attained = certificate.attained_error_cost
@@ -467,7 +567,7 @@ def sample_table(certificate: Certificate) -> str:
         rows = [f"{index},{distance}" for index, distance in enumerate(distances)]
         return "\n".join(["sample,attained_error_distance", *rows, ""])
     fresh = bool(certificate.dual_values)
-    require(fresh, "certificate", "be fresh: one that was read has no samples", "one from a file")
+    require(fresh, "certificate", "be new: a loaded certificate has no samples", "a loaded one")
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     names = "rho gamma sample phi_bar rule attained_loss certified_radius attained_error_distance"

@@ -1,10 +1,9 @@
 """Networks, costs, losses and domains as files, which ``certus.kernel.files`` reads.
 
-    graph.json            {"graph": {"nodes", "moves"}, "cost", "loss", "domain"}
+    graph.json            {"graph": {"nodes", "moves"}, "cost", "loss", "domain"}, and "columns" of a table
     graph.safetensors     the tensors that they name
 
-What consists of the user's own code, an activation, a primitive or a cost that the kernel does not have, is
-not written: ``UnsupportedError`` names it.
+Activations, primitives and costs of the user's own code are not written: ``UnsupportedError`` names them.
 """
 
 from __future__ import annotations
@@ -29,10 +28,10 @@ from certus.kernel.files import KINDS, build_graph, parse_object, parse_tensors,
 from certus.kernel.graph import Graph, Node
 from certus.kernel.losses import Loss
 from certus.kernel.operators import Affine, Product, Transposed
-from certus.kernel.passes import Refused
+from certus.kernel.passes import Primitive, Refused
 from certus.kernel.pointwise import Scalar, scalar
-from certus.kernel.primitive import Primitive
 from certus.kernel.problem import Problem
+from certus.kernel.tree_profiles import TreeProblem
 from certus.storage.write import write_atomically, write_json
 
 GRAPH, TENSORS = "graph.json", "graph.safetensors"
@@ -46,7 +45,8 @@ _FIRST = ("matrix", "factors", "weight")  # names of the only tensor of weights
 
 
 def describe_graph(graph: Graph) -> Description:
-    """Return the description of a graph and its tensors; parts of the user's own have none."""
+    """Return the description of a graph and its tensors; raises ``UnsupportedError`` for the user's own
+    parts."""
     tensors: dict[str, Tensor] = {}
     nodes = [_node(number, node, tensors) for number, node in enumerate(graph.nodes)]
     moves = [_claims(node.moves) for node in graph.nodes if node.moves is not None]
@@ -54,7 +54,7 @@ def describe_graph(graph: Graph) -> Description:
 
 
 def describe_cost(cost: Cost) -> Description:
-    """Return the description of a cost and its tensors; a cost of the user's own has none."""
+    """Return the description of a cost and its tensors; raises ``UnsupportedError`` for a user's own."""
     return _described(
         "cost", cost, f"the cost {', '.join(getattr(cost, 'assumptions', ())) or type(cost).__name__}"
     )
@@ -70,8 +70,12 @@ def describe_domain(domain: Domain) -> Description:
     return _described("domain", domain, "the domain")
 
 
-def describe_problem(problem: Problem) -> Description:
-    """Return the descriptions of graph, cost, loss and domain, and the tensors of all."""
+def describe_problem(problem: Problem | TreeProblem) -> Description:
+    """Return the descriptions of graph, cost, loss and domain, or of trees, and the tensors of all."""
+    if isinstance(problem, TreeProblem):
+        ensemble, tensors = _described("ensemble", problem.ensemble, "trees")
+        prices, more = _described("prices", problem.cost, "prices")
+        return {"ensemble": ensemble, "cost": prices, "loss": str(problem.loss)}, tensors | more
     parts = {
         "graph": describe_graph(problem.graph),
         "cost": describe_cost(problem.cost),
@@ -79,7 +83,10 @@ def describe_problem(problem: Problem) -> Description:
         "domain": describe_domain(problem.domain),
     }
     tensors = {name: tensor for _, own in parts.values() for name, tensor in own.items()}
-    return {name: entry for name, (entry, _) in parts.items()}, tensors
+    description: dict[str, Any] = {name: entry for name, (entry, _) in parts.items()}
+    if problem.columns is not None:
+        description["columns"] = [list(group) for group in problem.columns.groups]
+    return description, tensors
 
 
 def save_problem(folder: Path, problem: Problem) -> None:
@@ -90,13 +97,13 @@ def save_problem(folder: Path, problem: Problem) -> None:
 
 
 def load_graph(folder: Path | str, name: str = GRAPH) -> nn.Module:
-    """Load the network of a certificate as a module: what was certified can be deployed.
+    """Load the network of a certificate as a module, for deployment.
 
     It computes in float64 and on the processor, as the bounds assume, and returns float64. A log-softmax at
     the end of the model is not part of the network. Nothing in the files is executed.
 
     Args:
-        folder: holds ``graph.json`` and ``graph.safetensors``; name: of the first, if it has another.
+        folder: holds ``graph.json`` and ``graph.safetensors``; name: of the JSON file, if different.
     """
     folder = Path(folder)
     try:
@@ -138,39 +145,46 @@ def _node(number: int, node: Node, tensors: dict[str, Tensor]) -> dict[str, Any]
     }
 
 
-def _described(group: str, thing: Any, words: str) -> Description:
+def _described(group: str, described: Any, words: str) -> Description:
     tensors: dict[str, Tensor] = {}
-    return _entry(group, thing, words, group, tensors), tensors
+    return _entry(group, described, words, group, tensors), tensors
 
 
-def _entry(group: str, thing: Any, where: str, place: str, tensors: dict[str, Tensor]) -> dict[str, Any]:
-    """The object that describes a thing: its type, and the arguments of its constructor."""
-    kind = type(thing)
+def _entry(group: str, described: Any, where: str, place: str, tensors: dict[str, Tensor]) -> dict[str, Any]:
+    """Return the JSON object that describes a value: its type, and the arguments of its constructor."""
+    kind = type(described)
     if not kind.__module__.startswith("certus.kernel.") or kind.__name__ not in KINDS[group]:
         raise UnsupportedError(
             f"A certificate about {where} cannot be checked without the code of {kind.__name__}, which "
             f"is not a {group} of the kernel: it is not stored."
         )
     fields = [field.split(":")[0] for field in KINDS[group][kind.__name__][1].split()]
-    values = {name: _argument(thing, name) for name in fields}
-    if isinstance(thing, Affine):
-        size = thing.bias_size if "bias" in fields else None
-        values |= {"folds": thing.folds, "bias_size": size, "norms": thing.claim, "written": thing.written}
+    values = {name: _argument(described, name) for name in fields}
+    if isinstance(described, Affine):
+        size = described.bias_size if "bias" in fields else None
+        values |= {
+            "folds": described.folds,
+            "bias_size": size,
+            "norms": described.claim,
+            "written": described.written,
+        }
     entry = {name: _plain(value, where, f"{place}.{name}", tensors) for name, value in values.items()}
     return {"type": kind.__name__, **entry}
 
 
-def _argument(thing: Any, name: str) -> Any:
-    """The argument that a constructor was called with."""
-    if isinstance(thing, Affine) and name in _FIRST:
-        return thing.weights[0]
-    if isinstance(thing, Affine) and name == "matrices":
-        return thing.weights
-    return thing.in_shape if isinstance(thing, Affine) and name == "shape" else getattr(thing, name)
+def _argument(described: Any, name: str) -> Any:
+    """Return the argument that the constructor was called with."""
+    if isinstance(described, Affine) and name in _FIRST:
+        return described.weights[0]
+    if isinstance(described, Affine) and name == "matrices":
+        return described.weights
+    return (
+        described.in_shape if isinstance(described, Affine) and name == "shape" else getattr(described, name)
+    )
 
 
 def _plain(value: Any, where: str, place: str, tensors: dict[str, Tensor]) -> Any:
-    """A value as JSON; tensors are stored under the name of their place."""
+    """Return a value as JSON; store its tensors under the name of their position."""
     match value:
         case Tensor():
             tensors[place] = value.detach().cpu().contiguous().clone()
@@ -188,7 +202,7 @@ def _plain(value: Any, where: str, place: str, tensors: dict[str, Tensor]) -> An
 
 
 def _check_scalar(given: Scalar, where: str) -> None:
-    """Raise unless an activation is that of the kernel, whatever it is called."""
+    """Raise ``UnsupportedError`` unless an activation is the kernel's own of that name."""
     try:
         own = scalar(given.name, *given.settings)
     except (Refused, TypeError):

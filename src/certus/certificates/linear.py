@@ -38,7 +38,9 @@ from certus.domains import Unbounded
 from certus.errors import UnreadableModelError, UnsupportedError, require, require_numbers
 from certus.kernel import losses as kernel_losses
 from certus.kernel import problem as trusted
+from certus.kernel.costs import Cost as KernelCost
 from certus.kernel.costs import Domain
+from certus.kernel.costs import Domain as KernelDomain
 from certus.kernel.graph import Graph
 from certus.kernel.losses import Form, Score, Softmax
 from certus.kernel.majorants import constants
@@ -113,8 +115,8 @@ def certify_linear(
 
 
 def _affine_graph(model: nn.Module, shape: tuple[int, ...], criterion: Criterion) -> Graph | None:
-    """The graph of a model that is affine in (features,), if its loss is a function of one number: of an
-    output, or of the difference of two. None for others."""
+    """Return the graph of an affine model whose loss is a function of one number: an output, or the
+    difference of two. None for other models."""
     try:
         graph = read_network(model, shape).graph if len(shape) == 1 else None
     except UnreadableModelError:
@@ -150,8 +152,9 @@ def _problem(
 
 
 def _differing(model: nn.Module, linear: _LinearScore, certificate: Certificate) -> int:
-    """How many samples the model in its own precision predicts otherwise. At all of them, at multiples of
-    them, and where they are moved to, it must compute the outputs of the graph."""
+    """Count the samples whose prediction by the model in its own precision differs. Raises
+    ``ContradictionError`` unless the model computes the outputs of the graph there, at multiples, and at the
+    moved samples."""
     graph, inputs = linear.problem.graph, linear.problem.inputs
     caller = OriginalModel(model, graph.shape, normalized=False)
     moved = [linear.transported(line.gamma).inputs for line in certificate.aggregates]
@@ -163,7 +166,7 @@ def _differing(model: nn.Module, linear: _LinearScore, certificate: Certificate)
 
 @dataclass(frozen=True, eq=False)
 class _LinearScore:
-    """A linear score at its samples; also the source that a certificate takes moved samples from."""
+    """A linear score at its samples, and the source of the certificate."""
 
     problem: trusted.Problem
     cost: Cost
@@ -179,7 +182,7 @@ class _LinearScore:
 
     @property
     def floor(self) -> float:
-        """φ_γ is infinite for κ at or below it."""
+        """Value of κ at or below which φ_γ is infinite."""
         return 1.0 if self.score.form is Form.SQUARE else 0.0
 
     @cached_property
@@ -189,7 +192,7 @@ class _LinearScore:
 
     @cached_property
     def sign(self) -> Tensor:
-        """(n,) the direction in which the loss rises with the score F, or F₁ − F₀."""
+        """(n,) sign of the slope of the loss in the score F, or F₁ − F₀."""
         problem = self.problem
         if problem.classes is None:
             return torch.where(problem.outputs(problem.inputs) < problem.targets, -1.0, 1.0)[:, 0].double()
@@ -197,7 +200,7 @@ class _LinearScore:
 
     @cached_property
     def direction(self) -> Tensor:
-        """(features,) δ of the least cost that raises the score by 1: the response to a linear loss."""
+        """(features,) the cheapest move that raises the score by 1: the response to a linear loss."""
         leaf = torch.zeros_like(self.problem.inputs[:1]).requires_grad_()
         with torch.enable_grad():
             outputs = self.problem.outputs(leaf)
@@ -210,8 +213,8 @@ class _LinearScore:
         return (move / gained)[0] if gained > 0 else torch.zeros_like(move)[0]
 
     def shift_at(self, gamma: float) -> Tensor:
-        """(n,) t ≥ 0 that maximises h(v + t) − κt², roughly: how far the scores move at γ. No bound depends
-        on it."""
+        """Return (n,) approximate maximisers t ≥ 0 of h(v + t) − κt², the moves of the scores at γ. No upper
+        bound depends on them."""
         level, price = self.score.level, gamma * self.problem.unit_cost
         if self.steepness <= 0:
             return torch.zeros_like(level)
@@ -225,13 +228,13 @@ class _LinearScore:
         return (torch.where(0.5 + 2 * stiffness * level < 0, -roots, roots) - level).clamp_min(0)
 
     def bounds(self, gamma: float) -> DualBounds:
-        """What γ proves."""
+        """Return the kernel's bounds at γ."""
         proposal = Proposal.at(self.problem, gamma, self.transported(gamma).inputs)
         roots = softplus_roots(self.score, gamma * self.problem.unit_cost)
         return dual_bounds(self.around, gamma, proposal, roots)
 
     def aggregate(self, gamma: float, weights: Tensor | None) -> DualAggregate:
-        """What the moves of γ attain."""
+        """Return the means that the moves at γ attain."""
         # At the points as float64 has them: the ideal ones may lie between its numbers.
         points = self.transported(gamma).inputs
         costs = self.problem.cost.raised(points, self.problem.inputs)
@@ -243,7 +246,7 @@ class _LinearScore:
         )
 
     def gammas(self, rho: float, weights: Tensor | None) -> tuple[float, ...]:
-        """The two neighbours between which the mean cost of the moves is ρ: γ ↦ ρ̂ falls."""
+        """Return two neighbouring γ between which the mean cost of the moves, which falls with γ, is ρ."""
         if self.steepness <= 0 or not bool(self.direction.any()):
             return (1.0,)
         unit = self.score.weight * self.steepness**2 / self.problem.unit_cost
@@ -283,7 +286,7 @@ class _LinearScore:
         return certificate
 
     def _attained_error_cost(self) -> Tensor:
-        """(n,) the cost of a point just beyond the boundary that is an error beyond doubt; ∞ if it is not."""
+        """(n,) costs of points just beyond the boundary; ∞ where they are not certainly errors."""
         problem = self.problem
         own = problem.outputs(problem.inputs)
         ahead = (own[:, 1] - own[:, 0]) * -self.sign
@@ -294,41 +297,47 @@ class _LinearScore:
         return torch.where(_wrong(problem, problem.inputs), 0.0, costs)
 
     def transported(self, gamma: float | None) -> Samples:
-        """The samples moved by γ, or as they are."""
+        """Return the samples moved at γ, or unmoved for None."""
         inputs, targets = self.problem.inputs, self.problem.targets
         if gamma is None:
             return Samples(inputs, targets)
         return Samples(inputs + (self.sign * self.shift_at(gamma))[:, None] * self.direction, targets)
 
-    def witnesses(self, gammas: Sequence[float]) -> tuple[trusted.Problem, Witnesses]:
-        """Roots of the Lipschitz rule, which is exact."""
+    def witnesses(
+        self, gammas: Sequence[float], limits: Tensor | None = None
+    ) -> tuple[trusted.Problem, Witnesses]:
+        """Return the witnesses: roots of the Lipschitz rule, which is exact."""
         stored, everyone = grid_witnesses(self.around.profile.edges, ()), torch.ones(len(self.problem)).bool()
         for number, gamma in enumerate(gammas):
             stored |= root_witnesses(f"{number}.0.roots", self.around, gamma, everyone)
         return self.problem, stored
 
+    def geometry(self) -> tuple[KernelCost, KernelDomain, tuple[tuple[int, ...], ...]]:
+        """Cost, domain and discrete columns, as the kernel has them."""
+        return self.problem.cost, self.problem.domain, ()
+
     def attacked(self, rho: float) -> Samples:
-        """Nothing is attacked: the worst case is known."""
+        """Raise ``UnsupportedError``: the worst case is known, so there are no attacks."""
         return self.transported(None)
 
     def nearest_errors(self, rhos: Sequence[float]) -> tuple[Tensor, Samples]:
         raise UnsupportedError("A certificate of a linear model stores the costs of errors, not the points.")
 
     def evaluate(self, data: Samples) -> tuple[float, float | None]:
-        """Of other samples as they are: mean loss, rounded down, and share of errors beyond doubt."""
+        """Return the mean loss of unmoved samples, rounded down, and their share of certain errors."""
         other = self.problem.about(data.inputs.double(), data.targets)
         wrong = None if other.classes is None else float(_wrong(other, other.inputs).double().mean())
         return mean_down(_lowered(other, other.inputs)), wrong
 
 
 def _lowered(problem: trusted.Problem, points: Tensor) -> Tensor:
-    """(n,) ℓ at some points, rounded down."""
+    """Return (n,) losses at the points, rounded down."""
     losses = problem.losses(points)
     return losses - problem.slack(losses, rounding_at(problem.graph, points))
 
 
 def _wrong(problem: trusted.Problem, points: Tensor) -> Tensor:
-    """(n,) whether the other class is ahead, by more than rounding can make of nothing."""
+    """Return (n,) whether the other class leads by more than rounding."""
     raw, error = outputs_at(problem.graph, points)
     outputs, own = problem.margin_outputs(raw), problem.own
     return outputs[~own] - outputs[own] > 2 * error

@@ -1,4 +1,4 @@
-"""Local bounds around a batch of samples, under every label that they may take, and with class weights.
+"""Local bounds around a batch of samples, for every label that they may take, and with class weights.
 
 With class weights w, the certified loss is w_y·ℓ. The distribution of the samples stays the same; weights of
 *samples* change it. Samples of one label share one w, so they are solved together.
@@ -44,12 +44,12 @@ class Grid:
 
 
 class SampleValues(NamedTuple):
-    """Values at some samples themselves.
+    """Losses and error costs of unmoved samples.
 
     Attributes:
-        bounds: of the loss and of the cost of an error, proven by the kernel.
-        start: (n,) ℓ there, rounded down.
-        wrong: (n,) those that are misclassified as they are, beyond doubt; None for regression.
+        bounds: bounds on the loss and on the cost of an error, proven by the kernel.
+        start: (n,) losses, rounded down.
+        wrong: (n,) whether each is certainly misclassified; None for regression.
     """
 
     bounds: SampleBounds
@@ -67,7 +67,7 @@ class SampleValues(NamedTuple):
 
 
 def checked_class_weights(weights: object, classes: int | None) -> Tensor:
-    """(classes,) as float64."""
+    """Return (classes,) weights as float64, checked."""
     require(classes is not None, "class_weights", "be left out for regression", weights)
     numbers = require_numbers("class_weights", weights)
     rule = f"be {classes} numbers, one for each class"
@@ -76,12 +76,12 @@ def checked_class_weights(weights: object, classes: int | None) -> Tensor:
 
 
 def weighted_losses(losses: Tensor, targets: Tensor, weights: Tensor | None) -> Tensor:
-    """(n,) losses by the weights of their labels, rounded down."""
+    """Return (n,) losses times the weights of their labels, rounded down."""
     return losses if weights is None else round_down(losses * weights[targets])
 
 
 class Labelled(NamedTuple):
-    """Samples under labels of one weight w, the bounds around them, and the parabolas proposed for these."""
+    """Samples whose labels share a weight w, the bounds around them, and the proposed parabolas."""
 
     problem: Problem
     weight: float
@@ -90,13 +90,36 @@ class Labelled(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
+class DetachedBounds:
+    """Local bounds without their problem, as another process returns them: that has them already."""
+
+    groups: list[list[Labelled]]
+
+    def attached(
+        self, problem: Problem, grid: Grid, clip: float | None, class_weights: Tensor | None
+    ) -> LocalBounds:
+        """The bounds around the samples of this problem, which they were computed for."""
+        local = LocalBounds(problem, grid, clip, class_weights)
+        groups = []
+        for index, group in zip(local._indices, self.groups, strict=True):
+            own, around = problem if class_weights is None else problem.select(index), []
+            for shift, under in enumerate(group):
+                labelled = own.relabelled(shift) if shift else own
+                near = replace(under.around, problem=labelled.kernel)
+                around.append(Labelled(labelled, under.weight, near, under.tangents))
+            groups.append(around)
+        local.__dict__["_groups"] = groups
+        return local
+
+
+@dataclass(frozen=True, eq=False)
 class LocalBounds:
-    """A batch of samples, and the bounds around them, which are computed when they are first used.
+    """A batch of samples, and the bounds around them, computed at first use.
 
     Attributes:
-        clip: B, if it is min(wℓ, B) that is certified.
+        clip: B of the certified loss min(wℓ, B), if it is clipped.
         class_weights: (classes,) w; None if all are 1.
-        advance: called with the work that is done around them.
+        advance: called with finished work.
     """
 
     problem: Problem
@@ -107,7 +130,7 @@ class LocalBounds:
 
     @cached_property
     def _indices(self) -> list[Tensor]:
-        """Positions of the samples that are solved together, those of one weight."""
+        """Positions of the samples that are solved together, by weight of their labels."""
         targets = self.problem.targets
         if self.class_weights is None:
             return [torch.arange(len(targets))]
@@ -115,7 +138,7 @@ class LocalBounds:
 
     @cached_property
     def _groups(self) -> list[list[Labelled]]:
-        """Each group under its own labels, and under every other one that it may take."""
+        """Each group under its own labels, and under every other label that it may take."""
         label_cost = self.problem.label_cost
         shifts = range(1 if label_cost is None else label_cost.classes)
         if self.class_weights is None:
@@ -152,12 +175,22 @@ class LocalBounds:
             parts.append(SampleValues(SampleBounds.at(around, weight), start, wrong))
         return SampleValues.joined(parts, torch.cat(self._indices).argsort())
 
+    def __reduce__(self) -> tuple[type[DetachedBounds], tuple[list[list[Labelled]]]]:
+        groups = [
+            [
+                under._replace(problem=None, around=replace(under.around, problem=None))  # type: ignore[arg-type]
+                for under in group
+            ]
+            for group in self._groups
+        ]
+        return DetachedBounds, (groups,)
+
     def groups(self) -> Iterator[tuple[Tensor, list[Labelled]]]:
-        """Positions of the samples that are solved together, and these under each of their labels."""
+        """Return positions of the samples that are solved together, and the samples under each label."""
         return zip(self._indices, self._groups, strict=True)
 
     def proposals(self, gamma: float) -> Tensor:
-        """(labels, n, …) float32 moves of the samples, under their own and every other label."""
+        """Return (labels, n, …) float32 moves of the samples, for their own and every other label."""
         inputs = self.problem.inputs
         moves = torch.zeros(len(self._groups[0]), *inputs.shape, dtype=torch.float32)
         for index, group in self.groups():
@@ -166,7 +199,8 @@ class LocalBounds:
         return moves
 
     def level(self, gamma: float, moves: Tensor) -> tuple[DualValues, Samples]:
-        """w·φ̄_{γ/w}, over all labels that a sample may take, from proposed moves; and the points attained."""
+        """Return w·φ̄_{γ/w}, the maximum over all labels of a sample, from proposed moves; and the attained
+        points."""
         count, assumptions = len(self.problem), self.problem.assumptions
         whole = DualValues.unknown(DualBounds.unknown(gamma, count, self.clip, assumptions))
         points, targets = self.problem.inputs.clone(), self.problem.targets.clone()
@@ -178,7 +212,7 @@ class LocalBounds:
     def _over_labels(
         self, gamma: float, group: list[Labelled], moves: Tensor
     ) -> tuple[DualValues, Tensor, Tensor]:
-        """max(φ̄(x, y), max_{y'} φ̄(x, y') − γλ), and the better of the points reached, with its label."""
+        """Return max(φ̄(x, y), max_{y'} φ̄(x, y') − γλ), and the best attained point with its label."""
         price = 0.0 if self.problem.label_cost is None else self.problem.label_cost.price
         bounds: list[DualBounds] = []
         for (problem, weight, around, _), move in zip(group, moves, strict=True):

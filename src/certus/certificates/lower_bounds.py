@@ -1,12 +1,12 @@
 """Lower bounds on the worst loss: rows of a table, losses with their rounding, and attacks within cost ρ.
 
-The convex hull of encoded rows is enough for upper bounds. A lower bound needs rows that exist: written to a
-file, read by the table's own encoder, and predicted. The numbers of a row move by an ascent, from the row
-itself and from the row with its best single change of a category. Seasons follow the day; missing values
+Upper bounds hold over the convex hull of encoded rows. A lower bound needs valid rows, which can be written
+to a file, read by the table's own encoder, and predicted. The numbers of a row move by an ascent, from the
+row itself and from the row with its best single change of a category. Seasons follow the day; missing values
 stay.
 
-Nothing here is random, nor does anything depend on the other samples of a batch: the point found for a sample
-is a function of that sample, so that it may enter a statement about the population.
+The point found for a sample is a deterministic function of that sample alone, so that it may enter a
+population bound.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ from certus.losses import AnyLoss, evaluate_loss
 
 
 def settle_rows(encoding: RowEncoding, points: Tensor, base: Tensor, domain: Domain) -> Tensor:
-    """(n, features) rows of the domain near points, with the categories and missing values of ``base``."""
+    """Return (n, features) rows of the domain near the points, with the categories and missing values of
+    ``base``."""
     rows = encoding.settle(points, base)
     return torch.where(per_sample(domain.contains(rows), rows), rows, base)
 
@@ -40,10 +41,10 @@ def settle_rows(encoding: RowEncoding, points: Tensor, base: Tensor, domain: Dom
 def best_category_change(
     encoding: RowEncoding, rows: Tensor, worth: Callable[[Tensor], Tensor], cost: Cost, domain: Domain
 ) -> Tensor:
-    """(n, features) the rows after the single swap that is worth most, or as they are.
+    """Return (n, features) rows after the single change of a category with the largest worth, or unchanged.
 
     Args:
-        worth: (n, features) rows → (n,), and −∞ for rows that are out of the question.
+        worth: (n, features) rows → (n,); −∞ excludes a row.
     """
     best, height = rows, worth(rows)
     for other in encoding.swaps(rows):
@@ -67,10 +68,10 @@ def transport_rows(
     cost: Cost,
     domain: Domain,
 ) -> Tensor:
-    """(n, features) rows at which ℓ − γc is large: T̂_γ over rows of the table (eqn:inner-sup).
+    """Search for (n, features) rows with large ℓ − γc: T̂_γ over rows of the table (eqn:inner-sup).
 
     Args:
-        climb: rows and a cost → points that an ascent with this cost reaches from them.
+        climb: rows and a cost → points at which an ascent from the rows with this cost ends.
     """
 
     def worth(rows: Tensor) -> Tensor:
@@ -94,19 +95,19 @@ def transport_rows(
 
 
 def round_down(losses: Tensor) -> Tensor:
-    """Products that may have either sign, rounded down."""
+    """Return products of either sign, rounded down."""
     return losses - FEW * losses.abs()
 
 
 class MovedPoints(NamedTuple):
-    """(batch, …) points that samples were moved to, (batch,) costs, rounded up, and losses, rounded down."""
+    """Moved samples: (batch, …) points, (batch,) costs, rounded up, and (batch,) losses, rounded down."""
 
     points: Tensor
     costs: Tensor
     losses: Tensor
 
     def where(self, mask: Tensor, other: MovedPoints) -> MovedPoints:
-        """These points for the samples of a (batch,) mask, and others elsewhere."""
+        """Return these points where the (batch,) mask holds, and others elsewhere."""
         return MovedPoints(
             torch.where(per_sample(mask, self.points), self.points, other.points),
             torch.where(mask, self.costs, other.costs),
@@ -115,20 +116,20 @@ class MovedPoints(NamedTuple):
 
 
 def unmoved(problem: Problem, losses: Tensor) -> MovedPoints:
-    """The samples, which have (batch,) losses."""
+    """Return the samples as unmoved points, with their (batch,) losses."""
     return MovedPoints(problem.inputs, torch.zeros_like(losses), losses)
 
 
 def checked_outputs(problem: Problem, points: Tensor) -> tuple[Tensor, Tensor]:
-    """Outputs at some points and (batch,) their rounding, as ``outputs_at``; the caller's model has the same,
-    or ``ContradictionError`` is raised."""
+    """Return outputs and (batch,) rounding, as ``outputs_at``; raise ``ContradictionError`` if the caller's
+    model computes other outputs."""
     outputs, error = outputs_at(problem.graph, points)
     problem.original_model.check(points, outputs, error)
     return outputs, error
 
 
 def loss_lower_bound(problem: Problem, points: Tensor) -> Tensor:
-    """(batch,) ℓ at some points, rounded down; −∞ where nothing is known."""
+    """Return (batch,) losses at the points, rounded down; −∞ where they overflow."""
     checked_outputs(problem, points)
     losses = evaluate_loss(problem.loss, points, problem.targets)
     kernel = problem.kernel
@@ -137,8 +138,8 @@ def loss_lower_bound(problem: Problem, points: Tensor) -> Tensor:
 
 
 def attack_balls(problem: Problem, rho: float, steps: int) -> MovedPoints:
-    """PGD in the ball c(x, x₀) ≤ ρ around every sample (eqn:certify-tests, left side); one stays where it is
-    if nothing better was found."""
+    """Run PGD in the ball c(x, x₀) ≤ ρ around every sample (eqn:certify-tests, left side); a sample stays
+    unmoved where no point is worse."""
     with torch.no_grad():
         best = unmoved(problem, loss_lower_bound(problem, problem.inputs))
         for points in _pushes(problem, rho, steps):
@@ -148,7 +149,7 @@ def attack_balls(problem: Problem, rho: float, steps: int) -> MovedPoints:
 
 
 def _pushes(problem: Problem, rho: float, steps: int) -> Iterator[Tensor]:
-    """Points that may be within cost ρ: of a table, rows with their numbers moved, or a single swap."""
+    """Yield candidates within cost ρ; of a table, rows with moved numbers or one changed category."""
     encoding, numbers = problem.encoding, numeric_part(problem)
     if numbers is not None:
         rounding = numbers.kernel.cost.rounding
@@ -167,8 +168,8 @@ def _pushes(problem: Problem, rho: float, steps: int) -> Iterator[Tensor]:
 
 
 def numeric_part(problem: Problem, base: Tensor | None = None) -> Problem | None:
-    """The problem, from other rows if some are given, with categories, missing values and seasons frozen;
-    None if nothing else may move."""
+    """Return the problem with categories, missing values and seasons frozen, from other rows if given; None
+    if nothing else may move."""
     inputs = problem.inputs if base is None else base
     if problem.encoding is None or problem.encoding.plain:
         return replace(problem, inputs=inputs)
@@ -177,7 +178,7 @@ def numeric_part(problem: Problem, base: Tensor | None = None) -> Problem | None
 
 
 def _attacked(problem: Problem, rho: float, steps: int) -> Tensor:
-    """Steps in the cost's own ball where attacks know it, else in an L2 ball that holds it."""
+    """Attack in the cost's own ball if attacks support it, else in an L2 ball that contains it."""
     cost, domain, origin = problem.cost, problem.domain, problem.inputs
     ball, scale = cost.attack_ball(domain), torch.ones_like(origin[:1])
     if ball.scale is not None:
@@ -196,7 +197,7 @@ def _attacked(problem: Problem, rho: float, steps: int) -> Tensor:
 def into_ball(
     cost: Cost, domain: Domain, points: Tensor, origin: Tensor, rho: float, less: float, rounding: float = 0.0
 ) -> Tensor:
-    """Go back along the line until c ≤ ρ, and a little ``less``, for rounding:
+    """Move back along the line until c ≤ ρ, and by ``less`` further, for rounding:
     c(x₀ + tδ) = t²c(x₀ + δ), or ≤ t·c(x₀ + δ) for a divergence."""
     points = domain.project(cost.restore_frozen(points, origin))
     share = cost.fraction((rho / cost.value(points, origin).clamp_min(1e-300)).clamp_max(1.0))

@@ -6,20 +6,19 @@ for all ρ ≥ 0:
     sup {E_P min(ℓ, B) : W_c(P, P₀) ≤ ρ} ≤ min_{γ ∈ Γ} γρ + U_n(ψ_γ; δ/|Γ|),
 
 since E_P min(ℓ, B) ≤ γρ + E ψ_γ for every γ, and U_n bounds E ψ_γ for all γ of the grid at once (a union
-bound). It takes no covering numbers: the network is fixed. From below, T̂_γ is a map that was fixed
-beforehand too, whatever it maximises. Let T'_γ be the same where it costs at most C, and stay put elsewhere.
+bound). No covering numbers are needed, since the network is fixed. For the lower bound, T̂_γ is also a map
+fixed beforehand. Let T'_γ equal it where the cost is at most C, and the identity elsewhere.
 Moving a share s = min(1, ρ/U_n(c(T'_γ))) of the population by T'_γ costs at most ρ, so that the supremum is
 at least
 
     (1 − s)·L_n(min(ℓ, B)) + s·L_n(min(ℓ∘T'_γ, B)),                    L_n(v) = B − U_n(B − v).
 
-The error rate is bounded from above as ``confidence`` says, and from below by the knapsack of the errors that
-were found, less the margin of the mirror image of Dvoretzky, Kiefer, Wolfowitz and Massart.
+The upper bound on the error rate is derived in ``confidence``. The lower bound is the knapsack of the errors
+that were found, less the DKW margin.
 
-All of it is right for independent draws, stored in an order that does not depend on them. A file may be
-sorted, or have its harder half first. So the samples are put into the random order of a seed first:
-independent draws in any order at all are independent again after that, with the probability over the seed,
-too. A seed that was chosen for its result proves nothing.
+Betting requires independent draws in an order that does not depend on them, but a file may be sorted. So the
+samples are first put into the random order of a seed, after which they are independent draws in random order;
+the probability is then over the seed, too. A seed that was chosen for its result proves nothing.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ _FAR = 16.0  # C of the lower side, in units of the largest ρ
 
 @dataclass(frozen=True)
 class Move:
-    """T'_γ of the population: its mean cost is at most ``cost``, and its mean loss at least ``loss``."""
+    """T'_γ of the population: upper bound on its mean cost, and lower bound on its mean loss."""
 
     cost: float
     loss: float
@@ -52,15 +51,15 @@ class Move:
 
 @dataclass(frozen=True, eq=False)
 class Population:
-    """What holds for the distribution that the data were drawn from, with a confidence.
+    """Bounds for the distribution that the data were drawn from, with a confidence.
 
     Attributes:
-        upper: upper sides, proven by the kernel. Of δ, 2δ/5 each are for the upper sides of loss and error,
-            and δ/10 for each lower side (4δ/5 and δ/5 for a regression), split further among all γ.
+        upper: upper bounds, proven by the kernel. The upper bounds of loss and error use 2δ/5 each, and each
+            lower bound δ/10 (4δ/5 and δ/5 for a regression), split further among all γ.
         clean_loss: lower bound on E min(ℓ, B); moves: γ → T'_γ.
-        error_margin_low: how far the knapsack of the errors that were found moves down; None for regression.
-        attained_error_cost: (n,) the costs of errors that were found by searches fixed beforehand.
-        repeats: rows that are equal to an earlier one, with its target: none of independent draws, as a rule.
+        error_margin_low: margin below the knapsack of the errors that were found; None for regression.
+        attained_error_cost: (n,) costs of errors found by searches that were fixed beforehand.
+        repeats: number of rows that equal an earlier row and its target; independent draws rarely have any.
     """
 
     upper: PopulationBounds
@@ -82,10 +81,11 @@ class Population:
         rhos: tuple[float, float],
         seed: int,
     ) -> Population:
-        """From the levels of the grid Γ, and values at the samples.
+        """Compute the bounds from the dual values on the grid Γ, and from losses and error costs of the
+        samples.
 
         Args:
-            attained_error_cost: (n,) costs of errors that were found; None for regression.
+            attained_error_cost: (n,) costs of errors found; None for regression.
             rhos: the smallest and the largest positive ρ of interest.
         """
         require_confidence(confidence)
@@ -117,7 +117,10 @@ class Population:
             seed=seed,
             clip=clip,
             inequality=inequality,
-            claims={one.gamma: most(one.bound.clamp(0, clip), clip, above / len(levels)) for one in bounds},
+            claims={
+                level_bounds.gamma: most(level_bounds.bound.clamp(0, clip), clip, above / len(levels))
+                for level_bounds in bounds
+            },
             error_claims={} if costs is None else error_means(costs[order], gammas, above / 2),
         )
         margin = None if costs is None else dkw(len(start), below)
@@ -125,12 +128,12 @@ class Population:
 
     @property
     def confidence(self) -> float:
-        """1 − δ, for everything here together."""
+        """1 − δ, for all bounds together."""
         return self.upper.confidence
 
     @property
     def clip(self) -> float:
-        """B; the statement is about min(ℓ, B)."""
+        """B of the bounded loss min(ℓ, B)."""
         return self.upper.clip
 
     @property
@@ -143,7 +146,7 @@ class Population:
         return self.upper.loss(rho)
 
     def loss_low(self, rho: float) -> float:
-        """Lower bound on the same."""
+        """Lower bound on the worst expected min(ℓ, B) within ρ of the population."""
         losses = [self.clean_loss]
         for move in self.moves.values():
             share = min(1.0, rho / move.cost) if move.cost > 0 else 1.0

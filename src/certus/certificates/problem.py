@@ -1,4 +1,4 @@
-"""The certified problem: the caller's model, samples, loss and cost, and the kernel's view of them."""
+"""The certified problem: the caller's model, samples, loss and cost, and their form for the kernel."""
 
 from __future__ import annotations
 
@@ -40,15 +40,16 @@ class FunctionModule(nn.Module):
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """The certified loss and everything that its bounds rest on; constructed by ``Problem.of``.
+    """The certified loss with its data, cost and bounds; constructed by ``Problem.of``.
 
     Attributes:
         loss: the network in float64 with its criterion.
-        inputs, targets: (n, …) float64 and (n,) the data.
-        smoothness: bounds that hold everywhere; analysis: for bounds on balls.
+        inputs, targets: the data, (n, …) float64 and (n,).
+        smoothness: bounds over the whole space; analysis: computes bounds on balls.
         claimed: whether ``smoothness`` is the caller's claim.
         original_model: the caller's model, evaluated at every sample and every attained point.
-        encoding: of the rows of a table, for searches of lower bounds; no upper bound rests on it.
+        encoding: encoding of the rows of a table: lower bounds end at valid rows, and upper bounds hold for
+            them; discrete columns change as a whole.
     """
 
     loss: ModelLoss
@@ -73,7 +74,7 @@ class Problem:
         label_cost: LabelCost | None = None,
         smoothness: SmoothnessBound | None = None,
     ) -> Problem:
-        """Read the data and the network, and check that they fit together."""
+        """Construct a problem: read data and network, and check that they fit."""
         require(isinstance(model, nn.Module), "model", "be a torch.nn.Module", type(model))
         inputs, targets = gather(data)
         check_batch(inputs, targets)
@@ -103,7 +104,7 @@ class Problem:
         return problem.about((inputs, targets))
 
     def about(self, data: DataLike) -> Problem:
-        """The same problem for other samples, which are checked."""
+        """Return the same problem for other samples, checked."""
         inputs, targets = gather(data)
         check_batch(inputs, targets)
         check_domain(inputs, self.domain)
@@ -133,17 +134,17 @@ class Problem:
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """Names of everything that a bound rests on without proof."""
+        """Names of the assumptions of all bounds."""
         return self.kernel.assumptions
 
     @cached_property
     def kernel(self) -> trusted.Problem:
-        """The problem as the kernel knows it."""
-        blank = self.analysis.problem
-        if self.label_cost is not None:
-            blank = replace(blank, cost=replace(blank.cost, label_price=self.label_cost.price))
+        """The problem in the kernel's form."""
+        groups = () if self.encoding is None else self.encoding.discrete
+        blank = self.analysis.over_rows(groups)
+        price = math.inf if self.label_cost is None else self.label_cost.price
         claimed = _bounds(self.smoothness, self.classes) if self.claimed else None
-        blank = replace(blank, domain=self.domain.kernel(), claimed=claimed)
+        blank = blank.settled(self.domain.kernel(), price, claimed)
         try:
             return blank.about(self.inputs, self.targets)
         except Refused as reason:
@@ -164,22 +165,23 @@ class Problem:
         return self.cost.growth / 2
 
     def select(self, index: slice | Tensor) -> Problem:
-        """The problem restricted to some samples."""
+        """Return the problem restricted to some samples."""
         return replace(self, inputs=self.inputs[index], targets=self.targets[index])
 
     def relabelled(self, places: int) -> Problem:
-        """Every label increased by ``places`` modulo the number of classes; labels do not move any more."""
+        """Return the problem with every label increased by ``places`` modulo the number of classes, and
+        fixed labels."""
         assert self.label_cost is not None
         targets = (self.targets + places) % self.label_cost.classes
         return replace(self, targets=targets, label_cost=None)
 
     def raised_cost(self, points: Tensor) -> Tensor:
-        """(batch,) c(point, sample), rounded up."""
+        """Return (batch,) costs c(point, sample), rounded up."""
         return self.kernel.cost.raised(points, self.inputs)
 
 
 def _bounds(claim: SmoothnessBound, classes: int | None) -> Bounds:
-    """Bounds everywhere that the caller claims; nothing is known of margins that are left out."""
+    """Return the caller's claimed bounds in the kernel's form; margins that are left out are unbounded."""
     slopes, curvatures = (
         None if matrix is None or classes is None else matrix.double().unsqueeze(0)
         for matrix in (claim.margin_lipschitz, claim.margin_curvature)
@@ -200,7 +202,7 @@ def _equal(first: object, second: object) -> bool:
 
 
 def gather(data: DataLike) -> tuple[Tensor, Tensor | None]:
-    """Inputs in float64 and targets, on the CPU."""
+    """Return inputs in float64 and targets, on the CPU."""
     targets: Tensor | None
     if isinstance(data, Samples):
         inputs, targets = data.inputs, data.targets

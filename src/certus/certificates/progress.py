@@ -23,10 +23,10 @@ def total_work(
     gamma_rounds: int,
     attacked: bool,
 ) -> float:
-    """All that is to be done, as far as it is known beforehand: what refining will add is a guess.
+    """Estimate the work of a certification; the part of the refinement is a guess.
 
     Args:
-        labels: that each sample may take.
+        labels: number of labels that each sample may take.
 
     >>> total_work(10, 1, 2, [1.0, 2.0], [0.1], gamma_rounds=0, attacked=False)
     470.0
@@ -39,17 +39,17 @@ def total_work(
 
 
 class Work:
-    """Tells what share of the work is done: never less than before, and 1 at the end."""
+    """Counts work and reports the finished share, which never falls and ends at 1."""
 
     def __init__(self, total: float, report: Callable[[float], None] | None) -> None:
         self.total, self.done, self.report = total, 0.0, report
 
     def advance(self, units: float) -> None:
-        """So many more are done."""
+        """Add finished units."""
         self.done += units
         if self.report is not None:
             self.report(min(1.0, self.done / self.total))
 
     def finish(self) -> None:
-        """What was planned and not needed is done, too."""
+        """Report the share 1: work that was planned but not needed counts as done."""
         self.advance(max(0.0, self.total - self.done))

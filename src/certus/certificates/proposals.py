@@ -1,13 +1,12 @@
 """Proposals for the kernel: points where parabolas may touch the margins, their multipliers, and roots.
 
-*Points.* The nearest point of {m_k ≥ 0} is searched for as engineers search for the most likely failure
-(Hasofer and Lind, Rackwitz and Fiessler): project the sample on the boundary of the margin linearised at the
-last point, and continue from there. It contracts by κr/‖∇m‖, κ the curvature at the boundary and r its
-distance: wherever a parabola can touch. All classes stop at the distance of the nearest, beyond which nothing
-can be certified.
+*Points.* The nearest point of {m_k ≥ 0} is found by the first-order reliability method (Hasofer and Lind,
+Rackwitz and Fiessler): project the sample on the boundary of the margin linearised at the last point, and
+repeat. The iteration contracts by κr/‖∇m‖, κ the curvature at the boundary and r its distance, wherever a
+parabola can touch. All classes stop at the distance of the nearest error, beyond which nothing can be
+certified.
 
-Nothing here is random, nor does a sample's proposal depend on the others; a bad proposal makes a bound loose,
-never wrong.
+A proposal is a deterministic function of its own sample. A bad one makes a bound loose, never wrong.
 """
 
 from __future__ import annotations
@@ -19,6 +18,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
+from certus._tensor import per_sample
 from certus.certificates.problem import Problem
 from certus.kernel import problem as trusted
 from certus.kernel.costs import Lp
@@ -42,8 +42,9 @@ class TangentPoints:
 
 
 def tangent_points(problem: Problem) -> TangentPoints | None:
-    """For samples that are classified rightly, and classes that may be nearest; None where nothing is gained:
-    for kinked networks, for costs whose norm is not Euclidean behind a scaling, for very many classes."""
+    """Propose tangent points for correctly classified samples and the classes that may be nearest. None
+    where they cannot help: kinked networks, very many classes, and costs whose norm is not Euclidean after
+    scaling."""
     curvatures, slopes = problem.smoothness.margin_curvature, problem.smoothness.margin_lipschitz
     smooth = curvatures is not None and slopes is not None and bool(torch.isfinite(curvatures).all())
     if problem.classes is None or not _euclidean(problem.kernel) or not smooth:
@@ -76,13 +77,13 @@ def tangent_points(problem: Problem) -> TangentPoints | None:
 
 
 def _points(problem: Problem, sample: Tensor, move: Tensor) -> Tensor:
-    """The samples moved by (p, features) u."""
+    """Return the samples moved by (p, features) u."""
     steps = problem.cost.whiten(move.reshape(-1, *problem.inputs.shape[1:]))
     return problem.inputs[sample] + steps
 
 
 def _linearised(problem: Problem, sample: Tensor, rival: Tensor, move: Tensor) -> tuple[Tensor, Tensor]:
-    """(p,) margins and (p, features) their gradients, in coordinates where the cost's norm is Euclidean."""
+    """Return (p,) margins and (p, features) gradients, in coordinates where the cost's norm is Euclidean."""
     leaf = _points(problem, sample, move).requires_grad_()
     with torch.enable_grad():
         outputs = problem.kernel.outputs(leaf)
@@ -93,16 +94,34 @@ def _linearised(problem: Problem, sample: Tensor, rival: Tensor, move: Tensor) -
 
 
 def _nearest(count: int, sample: Tensor, value: Tensor, slope: Tensor, move: Tensor) -> Tensor:
-    """(n,) the distance of each sample's nearest linearised boundary; ∞ where there is none."""
+    """Return (n,) distances to the nearest linearised boundary; ∞ without one."""
     distance = ((slope * move).sum(1) - value) / slope.norm(dim=1).clamp_min(TINY)
     near = torch.full((count,), math.inf, dtype=torch.float64)
     return near.scatter_reduce(0, sample, distance.nan_to_num(math.inf).clamp_min(0), "amin")
 
 
 def _towards(slope: Tensor, distance: Tensor) -> Tensor:
-    """(p, features) moves along the gradient, of these lengths."""
+    """Return (p, features) moves of these lengths along the gradient."""
     lengths: Tensor = slope.norm(dim=1, keepdim=True).clamp_min(TINY)
     return slope / lengths * distance.unsqueeze(1)
+
+
+def in_units(moves: Tensor) -> tuple[Tensor, Tensor]:
+    """(n, …) moves as int16 multiples, rounded towards zero, of (n,) units, powers of two in float32.
+
+    Half of the numbers of float32 store a move, at no loss that counts: at a maximiser a bound rises with the
+    square of the distance, 2⁻³⁰ of that of the move.
+    """
+    largest = moves.flatten(1).abs().amax(1).clamp(2.0**-100, 2.0**100)
+    units = torch.ldexp(torch.ones_like(largest), torch.frexp(largest).exponent - 15)
+    multiples = (moves / per_sample(units, moves)).nan_to_num(0.0).clamp(-32767, 32767).trunc()
+    return multiples.to(torch.int16), units.float()
+
+
+def on_grid(moves: Tensor) -> Tensor:
+    """(n, …) moves as float32 multiples of their units."""
+    multiples, units = in_units(moves)
+    return multiples.float() * per_sample(units, moves)
 
 
 _CLASSES = 3  # least number of classes to bound
@@ -122,7 +141,7 @@ def _euclidean(problem: trusted.Problem) -> bool:
 
 
 def _shaped(problem: trusted.Problem) -> bool:
-    """Whether parabolas with the Q of a hidden layer are worth their time."""
+    """Whether parabolas with the Q of a hidden layer are likely to pay off."""
     layer = hidden_layer(problem)
     if layer is None:
         return False
@@ -136,7 +155,7 @@ _FACTORS: WeakKeyDictionary[Smoothness, tuple[Tensor, Tensor] | None] = WeakKeyD
 
 
 def _factor(problem: trusted.Problem) -> tuple[Tensor, Tensor] | None:
-    """The matrix of a hidden layer as a product, if its numerical rank is below its sides; else None."""
+    """Return the matrix of a hidden layer as a product, if it is rank-deficient; else None."""
     if problem.smoothness not in _FACTORS:
         layer = hidden_layer(problem)
         assert layer is not None
@@ -153,11 +172,11 @@ def with_parabolas(
     tangents: TangentPoints | None,
     record: dict[str, Tangents] | None = None,
 ) -> Constants:
-    """Bounds everywhere, with parabolas centred at the samples and at proposed points.
+    """Return bounds over the whole space, with parabolas centred at the samples and at proposed points.
 
     Args:
-        record: filled with what is proposed, by the names of ``certus.kernel.check``. Moves and distances
-            are those of float32, so that they can be stored.
+        record: filled with what is proposed, by the names of ``certus.kernel.check``. Moves are those of
+            ``in_units``, and distances those of float32, so that they can be stored.
     """
     start = constants(problem, values)
     bounds, record = start, {} if record is None else record
@@ -168,7 +187,7 @@ def with_parabolas(
     if tangents is None:
         return bounds
     sample, rival, origin = tangents.sample, tangents.rival, problem.inputs[tangents.sample]
-    point = origin + (tangents.point - origin).float().double()
+    point = origin + on_grid(tangents.point - origin).double()
     endless = torch.full((len(sample), len(_CLOSELY)), math.inf, dtype=torch.float64)
     plain = Tangents(sample, rival, point, _ABOVE, endless[:, : len(_ABOVE)])
     record["tangent"] = plain
@@ -192,7 +211,8 @@ def with_parabolas(
 
 
 def _centered(problem: trusted.Problem, values: Values, lipschitz: Tensor) -> Tangents | None:
-    """The samples themselves, for the classes that may be nearest; None for other or large networks."""
+    """Propose the samples themselves for the classes that may be nearest; None for other or large
+    networks."""
     if problem.classes is None or not _shaped(problem) or not bool(torch.isfinite(values.steepness).all()):
         return None
     own, short = problem.own, (-values.margins).clamp_min(0)
@@ -215,9 +235,9 @@ _HALVINGS = 60
 
 
 def softplus_roots(score: Score, price: float) -> Tensor | None:
-    """(n,) ξ = |u| where ln(1 + eᵘ) − κ(u − v)² is largest: concave in u² once u has the sign of ½ + 2κv.
+    """Return (n,) ξ = |u| at the maximum of ln(1 + eᵘ) − κ(u − v)², concave in u² for the sign of ½ + 2κv.
 
-    None for scores of another form, which need no root.
+    None for other scores, which need no root.
     """
     if score.form is not Form.SOFTPLUS:
         return None

@@ -5,17 +5,17 @@
 Small samples are coupled exactly. Large ones are cut into blocks of equal mass, in a random order, and
 coupled block by block: any coupling costs at least W_c, so the mean over blocks is a proven upper bound. From
 below, for a squared norm, W_c ≥ ‖mean A − mean B‖² + λ·TV(labels) by Jensen's inequality. In a table, a
-category that the encoding does not know counts as one more value of its column: its inputs are all 0, at half
-the cost of any other change, which is enough for upper bounds and too little for a distance.
+category that is unknown to the encoding counts as one more value of its column. (Its inputs are all 0, which
+would cost half of any other change: valid for upper bounds, but too small for a distance.)
 
-Between *populations* the distance is smaller, as a rule: two samples of one population are already some way
-apart. The part that is due to sampling is measured on halves of each sample, and subtracted:
+The distance between the *populations* is usually smaller, since two samples of one population differ already.
+The part that is due to sampling is measured on halves of each sample, and subtracted:
 
     Ŵ = mean over random disjoint halves of equal size of  ½(W(A₁, B₁) + W(A₂, B₂)) − ½(W(A₁, A₂) + W(B₁, B₂))
 
-This is *estimated*: right for translations, too small where the spread changes, and never a budget to read a
-certificate at. For a separable cost the sum over columns, Σ_j w_j W(A_j, B_j), is a proven lower bound on
-W_c; its one-dimensional parts are exact, by sorting, and hardly biased.
+This is *estimated*: unbiased for translations, too small where the spread changes, and never a budget for a
+certificate. For a separable cost the sum over columns, Σ_j w_j W(A_j, B_j), is a proven lower bound on
+W_c; its one-dimensional parts are exact, by sorting.
 """
 
 from __future__ import annotations
@@ -32,11 +32,12 @@ from certus.costs.claims import is_builtin
 from certus.data import RowEncoding, Samples, halves
 from certus.errors import UnsupportedError, require, require_count
 from certus.kernel.rounding import FEW, MANY, SOME, down, up
+from certus.kernel.transport import sorted_costs
 
 
 def with_unknown(first: Samples, second: Samples, cost: Cost) -> tuple[Samples, Samples, Cost]:
-    """Two samples with one more input for each category, 1 where its value is unknown, and their cost; as
-    they are if all values are known."""
+    """Add an input for each categorical column, 1 where its value is unknown; return both samples and the
+    cost, unchanged if all values are known."""
     encoding = first.encoding or second.encoding
     if encoding is None or not encoding.categories:
         return first, second, cost
@@ -51,7 +52,7 @@ def with_unknown(first: Samples, second: Samples, cost: Cost) -> tuple[Samples, 
 
 
 def wider_cost(cost: Cost, encoding: RowEncoding) -> Cost:
-    """The cost with the weight of a category for the input that tells that its value is unknown."""
+    """Return the cost with weights for the inputs that mark unknown categories."""
     if not isinstance(cost, WeightedL2):
         return cost
     weights = cost.weights.expand(len(encoding.means))
@@ -71,9 +72,10 @@ def estimated_distance(
     seed: int = 0,
     rounds: int = 3,
 ) -> float | None:
-    """Ŵ between the populations of two samples without weights; without a label price, of the inputs alone.
+    """Estimate the distance Ŵ between the populations of two unweighted samples; of inputs alone without a
+    label cost.
 
-    Returns: None where a half of a sample has fewer than 2 rows. It may come out negative, where nothing has
+    Returns: None if a half of a sample has fewer than 2 rows. The estimate may be negative where nothing has
     moved.
     """
     for name, data in (("first", first), ("second", second)):
@@ -91,40 +93,28 @@ def estimated_distance(
         if min(len(a), len(c)) < 2:  # labels that occur once have no second half
             return None
 
-        def between(one: Samples, other: Samples) -> float:
-            return transport_distance(one, other, cost, label_cost=label_cost, seed=seed).high
+        def between(first: Samples, second: Samples) -> float:
+            return transport_distance(first, second, cost, label_cost=label_cost, seed=seed).high
 
         estimates.append((between(a, c) + between(b, d) - between(a, b) - between(c, d)) / 2)
     return sum(estimates) / rounds
 
 
 def column_shifts(first: Tensor, second: Tensor, cost: Cost) -> Tensor | None:
-    """(features,) w_j W(A_j, B_j) of (n, features) and (m, features) inputs, rounded down: their sum is a
-    proven floor of W_c between the samples. None for a cost that is not a sum over columns."""
+    """Return (features,) w_j W(A_j, B_j) of (n, features) and (m, features) inputs, rounded down; their
+    sum is a proven lower bound on W_c between the samples. None for a cost that is not a sum over columns."""
     if not isinstance(cost, SquaredL2 | WeightedL2) or first.dim() != 2:
         return None
     weights = cost.weights.double() if isinstance(cost, WeightedL2) else torch.ones(first.shape[1]).double()
-    columns = zip(first.double().T, second.double().T, strict=True)
-    moved = torch.stack([_sorted_distance(a, b) for a, b in columns])
+    moved = sorted_costs(first.double(), second.double())
     return down(weights.expand_as(moved) * moved, SOME)
 
 
-def _sorted_distance(first: Tensor, second: Tensor) -> Tensor:
-    """W of squared distances between numbers: the k-th smallest go to each other, in equal masses."""
-    a, b = first.sort().values, second.sort().values
-    ends = [torch.arange(1, len(part) + 1, dtype=torch.float64) / len(part) for part in (a, b)]
-    cuts = torch.cat(ends).sort().values
-    mass = cuts.diff(prepend=cuts.new_zeros(1))
-    middle = cuts - mass / 2
-    places = [torch.searchsorted(end, middle).clamp_max(len(end) - 1) for end in ends]
-    return (mass * (a[places[0]] - b[places[1]]) ** 2).sum()
-
-
 def _equal_halves(data: Samples, size: int, seed: int) -> tuple[Samples, Samples]:
-    """Halves cut down to a size; they are sorted by label, and spaced rows keep the shares."""
-    one, other = halves(data, seed)
-    rows = torch.linspace(0, len(one) - 1, min(size, len(one))).round().long()
-    return one[rows], other[rows]
+    """Return two random halves of at most a given size, with the label shares of the sample."""
+    first, second = halves(data, seed)
+    rows = torch.linspace(0, len(first) - 1, min(size, len(first))).round().long()
+    return first[rows], second[rows]
 
 
 _SOLVED = 1e-7  # how exactly POT is taken to solve a transport problem, relative to its value
@@ -136,10 +126,10 @@ class Shift:
 
     Attributes:
         low, high: proven bounds; equal up to the solver's rounding if ``exact``.
-        spread: standard error of the blocks' distances about their mean, which is ``high``; 0 if exact.
-        blocks: how many couplings were solved.
+        spread: standard error of ``high``, the mean over blocks; 0 if exact.
+        blocks: number of solved couplings.
         labels: total variation between the label shares; None without labels.
-        reason: why the distance is infinite, if it is.
+        reason: reason for an infinite distance; None if it is finite.
     """
 
     low: float
@@ -161,15 +151,14 @@ def transport_distance(
     block: int = 500,
     seed: int = 0,
 ) -> Shift:
-    """W_c between two samples of one kind, each row by its weight where a sample has weights.
+    """Bound W_c between two samples of one type; rows count by their weights, if given.
 
-    In a table (``Samples.encoding``) a value that is not known to its encoding is a category, too: a row that
-    gets one pays as for any other change.
+    In a table (``Samples.encoding``) all unknown values of a column count as one further category.
 
     Args:
-        label_cost: λ; without one labels never move, and samples with different label shares are infinitely
-            far apart.
-        exact_up_to: the largest sample that is coupled in one piece; block: the size of pieces of larger
+        label_cost: λ; by default labels never move, and samples with different label shares have infinite
+            distance.
+        exact_up_to: size of the largest sample that is coupled exactly; block: size of the blocks of larger
             ones.
     """
     for name, value in (("exact_up_to", exact_up_to), ("block", block)):
@@ -218,7 +207,7 @@ def _unlabelled(data: Samples) -> Samples:
 
 
 def _by_class(first: Samples, second: Samples, cost: Cost, options: dict[str, int]) -> Shift:
-    """Labels stay, and have the same shares: each class moves to itself."""
+    """Couple each class with itself, for fixed labels with equal shares."""
     parts, shares = [], []
     for label in first.targets.unique():
         mine, yours = (_unlabelled(data[data.targets == label]) for data in (first, second))
@@ -239,7 +228,7 @@ def _by_class(first: Samples, second: Samples, cost: Cost, options: dict[str, in
 
 
 def _weighed(data: Samples, name: str) -> Samples:
-    """The rows that count, all of them if there are no weights."""
+    """Return the rows of positive weight; all without weights."""
     require(len(data) > 0, name, "hold at least one row", "none")
     lowest = data.targets.min()
     numbered = data.targets.is_floating_point() or bool(lowest >= 0)
@@ -253,13 +242,13 @@ def _weighed(data: Samples, name: str) -> Samples:
 
 
 def _masses(data: Samples) -> Tensor:
-    """(n,) the shares of a distribution that the rows have."""
+    """Return (n,) masses of the rows, of sum 1."""
     weights = torch.ones(len(data)) if data.weights is None else data.weights
     return checked_weights(weights, len(data)) / len(data)
 
 
 def _blocks(masses: Tensor, pieces: int, generator: torch.Generator) -> list[_Block]:
-    """Cut a sample of (n,) masses into pieces of mass 1/pieces, which may share a row."""
+    """Cut a sample of (n,) masses into blocks of mass 1/pieces, which may share a row."""
     order = torch.randperm(len(masses), generator=generator)
     ends = masses[order].cumsum(0)
     starts = ends - masses[order]
@@ -278,7 +267,7 @@ _Block = tuple[Tensor, Tensor]
 def _exact(
     first: Samples, mine: _Block, second: Samples, yours: _Block, cost: Cost, price: float | None
 ) -> float:
-    """The optimal transport cost between two weighted blocks, by a network simplex."""
+    """Return the optimal transport cost between two weighted blocks, by a network simplex."""
     try:
         import ot
     except ImportError:

@@ -79,7 +79,7 @@ class FlatTrees(NamedTuple):
 def flat_trees(ensemble: Ensemble, prices: Prices) -> tuple[FlatTrees, Array]:
     """The arrays, and the leaf nodes in their order."""
     paths = ensemble.paths
-    path, column, place, pairs = (part.numpy() for part in paths.entries)
+    path, column, place, pairs = (part.numpy() for part in paths.entries[:4])
     tree = paths.tree.numpy()
     order = np.argsort(tree, kind="stable")
     rank = np.empty_like(order)
@@ -296,7 +296,7 @@ def _best_slope(
 
 @compiled
 def _project(w: Any, group: Any, groups: Any) -> Any:
-    """On {w ≥ 0, Σ w = 1} of each group (Michelot)."""
+    """Project on {w ≥ 0, Σ w = 1} in each group (Michelot)."""
     active = np.ones(len(w), dtype=np.bool_)
     for _ in range(len(w)):
         total, count = np.zeros(groups), np.zeros(groups)
@@ -338,7 +338,7 @@ def _improve(
     cost, low, high = np.zeros(len(alive)), chosen.copy(), chosen.copy()
     best, best_slope, best_w, trial = -np.inf, slope, w.copy(), w.copy()
     step, stalled = 1.0, 0
-    for _ in range(steps):
+    for done in range(int(steps)):
         _leaf_costs(t, trial, inc, alive, cost)
         slope, value, share = _best_slope(t, v, slope, need, cost, alive, low, high)
         value += away
@@ -352,7 +352,7 @@ def _improve(
             chosen[:] = high if share < 1.0 else low
         else:
             stalled += 1
-        if best >= target:
+        if best >= target or done + 1 == steps:
             break
         if stalled >= 3:
             step, stalled = step / 2, 0
@@ -490,228 +490,6 @@ def _greedy(t: Any, leaf_value: Any, origin: Any, start: Any, level: Any, moves:
     return count, (_join(t, prices) if score >= level else np.inf)
 
 
-@compiled
-def _branch(
-    t: Any,
-    v: Any,
-    leaf_value: Any,
-    x: Any,
-    own: Any,
-    need: Any,
-    steps: Any,
-    wanted: Any,
-    low: Any,
-    high: Any,
-    gaps: Any,
-    codes: Any,
-    slope: Any,
-    w: Any,
-    bound: Any,
-    split: Any,
-    spare: Any,
-) -> Any:
-    """Best-first branch and bound; arrays have a row for each box. Returns the number of boxes, the least
-    cost of a row that was met, and that row."""
-    columns, level = len(x), spare[1]
-    base, inc, alive = np.zeros(columns), np.zeros(len(t.entry_column)), np.zeros(len(v), dtype=np.bool_)
-    chosen = np.zeros(len(t.roots), dtype=np.int64)
-    count, incumbent, found = 1, spare[0], x.copy()
-    open_box = np.zeros(len(bound), dtype=np.bool_)
-    if not _expand(t, x, own, low[0], high[0], gaps[0], codes[0], base, inc, alive):
-        bound[0] = np.inf
-        return count, incumbent, found
-    goal = incumbent if incumbent < np.inf else 1.0
-    slope[0], bound[0] = _improve(t, v, need, goal, steps[0], slope[0], w[0], base, inc, alive, chosen)
-    open_box[0] = True
-    point, stops = x.copy(), np.empty((_GREEDY, columns))
-    while True:
-        least, at = np.inf, -1
-        for n in range(count):
-            if split[n, 0] < 0 and bound[n] < least:
-                least, at = bound[n], n
-        # A box that cannot be split stays the least, and ends the search.
-        if at < 0 or least * wanted >= incumbent or count + 2 > len(bound) or not open_box[at]:
-            break
-        _expand(t, x, own, low[at], high[at], gaps[at], codes[at], base, inc, alive)
-        slope[at], _ = _improve(
-            t,
-            v,
-            need,
-            incumbent if incumbent < np.inf else 2 * least + 1e-9,
-            2,
-            slope[at],
-            w[at],
-            base,
-            inc,
-            alive,
-            chosen,
-        )
-        if count < _EARLY:
-            _demanded(t, x, inc, w[at], chosen, point)
-            moved, each = _greedy(t, leaf_value, x, point, level, _GREEDY, stops)
-            if each < incumbent:
-                incumbent = each
-                found = (stops[moved - 1] if moved > 0 else point).copy()
-        tried = np.zeros(columns, dtype=np.bool_)
-        best_gain, best_split = -1.0, -1
-        for _ in range(_TRIED):
-            # The column in which the chosen leaves disagree most, by their prices.
-            mean, most, arg = np.zeros(columns), np.zeros(columns), np.full(columns, -1)
-            for tree in range(len(t.roots)):
-                leaf = chosen[tree]
-                for e in range(t.leaf_start[leaf], t.leaf_start[leaf + 1]):
-                    f = t.entry_column[e]
-                    mean[f] += w[at, t.entry_pair[e]] * inc[e]
-                    if inc[e] > most[f]:
-                        most[f], arg[f] = inc[e], e
-            pick, spread = -1, 0.0
-            for f in range(columns):
-                if not tried[f] and arg[f] >= 0 and most[f] - mean[f] > spread:
-                    pick, spread = f, most[f] - mean[f]
-            if pick < 0:
-                break
-            tried[pick] = True
-            e = arg[pick]
-            worst = np.inf
-            total = 0.0
-            for side in range(2):
-                n = count + side
-                _child(t, low, high, gaps, codes, at, n, e, side, x)
-                each = np.inf
-                if _expand(t, x, own, low[n], high[n], gaps[n], codes[n], base, inc, alive):
-                    slope[n] = slope[at]
-                    w[n] = w[at]
-                    slope[n], each = _improve(
-                        t, v, need, np.inf, 1, slope[n], w[n], base, inc, alive, np.zeros_like(chosen)
-                    )
-                worst = min(worst, each)
-                total += min(each, incumbent if incumbent < np.inf else 4 * least + 1e-9)
-            gain = worst + 1e-3 * total
-            if gain > best_gain:
-                best_gain, best_split = gain, e
-            _expand(t, x, own, low[at], high[at], gaps[at], codes[at], base, inc, alive)
-        if best_split < 0:
-            best_split = _any_split(t, low[at], high[at], gaps[at], codes[at], chosen)
-        if best_split < 0:
-            open_box[at] = False
-            continue
-        split[at, 0], split[at, 1] = count, best_split
-        for side in range(2):
-            n = count + side
-            _child(t, low, high, gaps, codes, at, n, best_split, side, x)
-            slope[n] = slope[at]
-            w[n] = w[at]
-            if not _expand(t, x, own, low[n], high[n], gaps[n], codes[n], base, inc, alive):
-                bound[n] = np.inf
-                continue
-            reach = -need
-            for tree in range(len(t.roots)):
-                most_value = -np.inf
-                for leaf in range(t.tree_start[tree], t.tree_start[tree + 1]):
-                    if alive[leaf]:
-                        most_value = max(most_value, v[leaf])
-                reach += most_value
-            if reach < -1e-9:
-                bound[n] = np.inf
-                continue
-            goal = incumbent if incumbent < np.inf else 2 * least + 1e-9
-            slope[n], each = _improve(t, v, need, goal, steps[1], slope[n], w[n], base, inc, alive, chosen)
-            bound[n] = max(each, least)
-            open_box[n] = True
-            # The nearest row of the box.
-            spent = 0.0
-            for f in range(columns):
-                point[f] = x[f]
-                if base[f] > 0 and not np.isnan(x[f]) and t.place[f] < 0:
-                    point[f] = high[n, f] if x[f] > high[n, f] else np.nextafter(low[n, f], np.inf)
-                elif base[f] == 0 and t.place[f] < 0 and x[f] == low[n, f]:
-                    point[f] = np.nextafter(low[n, f], np.inf)
-                elif base[f] > 0:
-                    spent = np.inf
-                each_price = _price(t, f, x[f], point[f])
-                spent = max(spent, each_price) if t.largest else spent + each_price
-            if spent < incumbent and _score(t, leaf_value, point, 0, -1) >= level:
-                incumbent = spent
-                found = point.copy()
-        count += 2
-    return count, incumbent, found
-
-
-@compiled
-def _demanded(t: Any, x: Any, inc: Any, w: Any, chosen: Any, point: Any) -> Any:
-    """The row that goes where, in each column, the chosen leaf that weighs most wants it."""
-    heaviest = np.zeros(len(x))
-    point[:] = x
-    for tree in range(len(t.roots)):
-        leaf = chosen[tree]
-        for e in range(t.leaf_start[leaf], t.leaf_start[leaf + 1]):
-            f = t.entry_column[e]
-            if t.place[f] < 0 and not t.discrete[f] and w[t.entry_pair[e]] * inc[e] > heaviest[f]:
-                heaviest[f] = w[t.entry_pair[e]] * inc[e]
-                below = x[f] <= t.entry_low[e]
-                point[f] = np.nextafter(t.entry_low[e], np.inf) if below else t.entry_high[e]
-
-
-@compiled
-def _any_split(t: Any, low: Any, high: Any, gaps: Any, codes: Any, chosen: Any) -> Any:
-    """An entry of a chosen leaf that holds a part of the box alone; −1 if there is none."""
-    for tree in range(len(t.roots)):
-        leaf = chosen[tree]
-        for e in range(t.leaf_start[leaf], t.leaf_start[leaf + 1]):
-            f = t.entry_column[e]
-            p = t.place[f]
-            parts = low[f] < t.entry_low[e] < high[f] or low[f] < t.entry_high[e] < high[f]
-            apart = high[f] <= t.entry_low[e] or t.entry_high[e] <= low[f]
-            some = low[f] < high[f]
-            if p >= 0:
-                some, apart = False, True
-                for code in range(codes.shape[1]):
-                    some = some or codes[p, code]
-                    parts = parts or (codes[p, code] and not t.entry_codes[e, code])
-                    apart = apart and not (codes[p, code] and t.entry_codes[e, code])
-                parts = parts and not apart
-            if parts or (gaps[f] and some and t.entry_gap[e] == apart):
-                return e
-    return -1
-
-
-@compiled
-def _edge(t: Any, low: Any, high: Any, x: Any, e: Any) -> Any:
-    """The threshold of a split by an entry, ∞ to part gaps from numbers, and whether its leaf is right."""
-    f = t.entry_column[e]
-    inside_low, inside_high = low[f] < t.entry_low[e] < high[f], low[f] < t.entry_high[e] < high[f]
-    if inside_low and (x[f] <= t.entry_low[e] or not inside_high):
-        return t.entry_low[e], True
-    if inside_high:
-        return t.entry_high[e], False
-    return np.inf, high[f] <= t.entry_low[e] or t.entry_high[e] <= low[f]
-
-
-@compiled
-def _child(
-    t: Any, low: Any, high: Any, gaps: Any, codes: Any, at: Any, n: Any, e: Any, side: Any, x: Any
-) -> Any:
-    """Write the box of one side of a split into row n."""
-    low[n], high[n], gaps[n], codes[n] = low[at], high[at], gaps[at], codes[at]
-    f = t.entry_column[e]
-    p = t.place[f]
-    if p >= 0:
-        # Codes that are not listed go right.
-        flip = t.entry_codes[e, -1]
-        for code in range(codes.shape[2]):
-            listed = t.entry_codes[e, code] != flip
-            codes[n, p, code] = codes[at, p, code] and listed == (side == 0)
-        mine = (side == 0) != flip
-    else:
-        edge, leaf_right = _edge(t, low[at], high[at], x, e)
-        if side == 0:
-            high[n, f] = min(high[n, f], edge)
-        else:
-            low[n, f] = max(low[n, f], edge)
-        mine = (side == 1) == leaf_right
-    gaps[n, f] = gaps[at, f] and (mine == t.entry_gap[e])
-
-
 class TreeSearch:
     """Proposals for one ensemble and one cost."""
 
@@ -741,40 +519,225 @@ class TreeSearch:
     ) -> tuple[Proof, float, tuple[Tensor, float]]:
         """A partition with multipliers, the bound that they roughly prove, and a row that was met with its
         cost, ∞ if there is none."""
-        t, columns, pairs = self.flat, self.ensemble.columns, len(self.flat.pair_column)
-        x = row.numpy().astype(np.float64)
-        values = (self.ensemble.value @ score[0]).numpy()
-        need = level - float(self.ensemble.bias @ score[0]) - score[1]
-        size, coded = 2 * boxes + 1, len(self.ensemble.paths.categorical)
-        width_codes = self.ensemble.paths.codes.shape[2]
-        own = np.where(t.place >= 0, width_codes - 1, -1)
-        known = (t.place >= 0) & (x >= 0) & (x < width_codes - 1)
-        own[known] = x[known].astype(np.int64)
-        low, high = np.full((size, columns), -np.inf), np.full((size, columns), np.inf)
-        gaps = np.ones((size, columns), dtype=np.bool_)
-        codes = np.ones((size, max(1, coded), width_codes), dtype=np.bool_)
-        slope, bound, split = np.zeros(size), np.zeros(size), np.full((size, 2), -1)
-        w = np.zeros((size, pairs))
-        w[0] = 1 / np.bincount(t.pair_group, minlength=columns + 1)[t.pair_group]
-        count, cost, point = _branch(
-            *(t, values[self.nodes], values, x, own, need, np.array(steps), width),
-            *(low, high, gaps, codes, slope, w, bound, split, np.array([attained, need])),
-        )
-        terminal = np.flatnonzero(split[:count, 0] < 0)
-        proof = self._proof(split[:count], terminal, slope, w, x, low, high)
-        met = cost if cost < attained else math.inf
-        return proof, float(bound[terminal].min()), (torch.from_numpy(point), float(met))
+        branching = _Branching(self, row.numpy().astype(np.float64), score, level, boxes, attained)
+        branching.run(width, steps)
+        met = branching.incumbent if branching.incumbent < attained else math.inf
+        return branching.proof(), branching.bound, (torch.from_numpy(branching.met), float(met))
 
-    def _proof(
-        self, split: Array, terminal: Array, slope: Array, w: Array, x: Array, low: Array, high: Array
-    ) -> Proof:
-        t, inner = self.flat, split[:, 0] >= 0
+
+class _Branching:
+    """Best-first branch and bound for one row and level; arrays have an entry for each box."""
+
+    def __init__(
+        self,
+        search: TreeSearch,
+        x: Array,
+        score: tuple[Tensor, float],
+        level: float,
+        boxes: int,
+        attained: float,
+    ) -> None:
+        ensemble, t = search.ensemble, search.flat
+        self.ensemble, self.t, self.x = ensemble, t, x
+        self.leaf_value = (ensemble.value @ score[0]).numpy()
+        self.v = self.leaf_value[search.nodes]
+        self.need = level - float(ensemble.bias @ score[0]) - score[1]
+        width = ensemble.paths.codes.shape[2]
+        self.own = np.where(t.place >= 0, width - 1, -1)
+        known = (t.place >= 0) & (x >= 0) & (x < width - 1)
+        self.own[known] = x[known].astype(np.int64)
+        size, columns, pairs = 2 * boxes + 1, ensemble.columns, len(t.pair_column)
+        self.low, self.high = np.full((size, columns), -np.inf), np.full((size, columns), np.inf)
+        self.gaps = np.ones((size, columns), dtype=np.bool_)
+        self.codes = np.ones((size, max(1, len(ensemble.paths.categorical)), width), dtype=np.bool_)
+        self.slope, self.bounds = np.zeros(size), np.full(size, np.inf)
+        self.split = np.full((size, 2), -1)
+        self.w = np.zeros((size, pairs))
+        self.w[0] = 1 / np.bincount(t.pair_group, minlength=columns + 1)[t.pair_group]
+        self.count, self.incumbent, self.met = 1, attained, x.copy()
+        self.base, self.inc = np.zeros(columns), np.zeros(len(t.entry_column))
+        self.alive = np.zeros(len(self.v), dtype=np.bool_)
+        self.chosen = np.zeros(len(t.roots), dtype=np.int64)
+        self.stops = np.empty((_GREEDY, columns))
+
+    @property
+    def bound(self) -> float:
+        """The least bound of a box that is not split."""
+        return float(self.bounds[: self.count][self.split[: self.count, 0] < 0].min())
+
+    def run(self, width: float, steps: tuple[int, int]) -> None:
+        """Split boxes until the bound is within a factor of the cost that was attained, or none is left."""
+        if not self.expand(0):
+            return
+        self.bounds[0] = self.improve(0, self.goal(0.5), steps[0])
+        while self.count + 2 <= len(self.bounds):
+            leaf = self.split[: self.count, 0] < 0
+            at = int(np.where(leaf, self.bounds[: self.count], np.inf).argmin())
+            least = float(self.bounds[at])
+            if not leaf[at] or least == np.inf or least * width >= self.incumbent:
+                return
+            self.expand(at)
+            self.improve(at, self.goal(least), 2)
+            if self.count < _EARLY:
+                self.descend(at)
+            entry = self.best_split(at, least)
+            # A box that cannot be split stays the least, and ends the search.
+            if entry < 0:
+                return
+            self.split[at] = self.count, entry
+            for n in (self.count, self.count + 1):
+                self.child(at, n, entry, n - self.count)
+                if self.expand(n) and self.reach() >= -1e-9:
+                    self.bounds[n] = max(self.improve(n, self.goal(least), steps[1]), least)
+                    self.nearest(n)
+            self.count += 2
+
+    def goal(self, least: float) -> float:
+        """A cost that bounds ascend towards."""
+        return self.incumbent if self.incumbent < np.inf else 2 * least + 1e-9
+
+    def expand(self, n: int) -> bool:
+        box = self.low[n], self.high[n], self.gaps[n], self.codes[n]
+        return bool(_expand(self.t, self.x, self.own, *box, self.base, self.inc, self.alive))
+
+    def improve(self, n: int, goal: float, steps: int) -> float:
+        """Ascend in a box that was expanded last; return its bound."""
+        about = self.t, self.v, self.need, float(goal), steps, float(self.slope[n]), self.w[n]
+        self.slope[n], bound = _improve(*about, self.base, self.inc, self.alive, self.chosen)
+        return float(bound)
+
+    def reach(self) -> float:
+        """The largest sum of leaves beyond what is needed."""
+        values = np.where(self.alive, self.v, -np.inf)
+        return float(np.maximum.reduceat(values, self.t.tree_start[:-1]).sum()) - self.need
+
+    def entries(self) -> Array:
+        """Return the entries of the chosen leaves, tree by tree."""
+        start, end = self.t.leaf_start[self.chosen], self.t.leaf_start[self.chosen + 1]
+        sizes = end - start
+        return np.repeat(start - np.concatenate([[0], sizes.cumsum()[:-1]]), sizes) + np.arange(sizes.sum())
+
+    def best_split(self, at: int, least: float) -> int:
+        """The entry by which to split: of some columns in which the chosen leaves disagree most, by their
+        prices, that with the largest bounds of both sides; −1 if there is none."""
+        t, n = self.t, self.count
+        entries = self.entries()
+        spread = self.w[at, t.entry_pair[entries]] * self.inc[entries]
+        column, prices = t.entry_column[entries], self.inc[entries]
+        most = np.zeros(len(self.x))
+        np.maximum.at(most, column, prices)
+        order = np.argsort(-(most - np.bincount(column, spread, len(self.x))))
+        best_gain, best = -1.0, -1
+        chosen, top = self.chosen.copy(), self.incumbent if self.incumbent < np.inf else 4 * least + 1e-9
+        for f in order[:_TRIED]:
+            own = np.flatnonzero((column == f) & (prices == most[f]) & (prices > 0))
+            if not len(own):
+                break
+            entry, sides = int(entries[own[0]]), []
+            for side in (0, 1):
+                self.child(at, n + side, entry, side)
+                sides.append(np.inf)
+                if self.expand(n + side):
+                    sides[-1] = self.improve(n + side, np.inf, 1)
+            gain = min(sides) + 1e-3 * sum(min(each, top) for each in sides)
+            if gain > best_gain:
+                best_gain, best = gain, entry
+        self.chosen[:] = chosen
+        return best if best >= 0 else self.any_split(at, entries)
+
+    def any_split(self, at: int, entries: Array) -> int:
+        """An entry of a chosen leaf that holds a part of the box alone, or else of any leaf that meets the
+        box; −1 if there is none, where all rows of the box reach the same leaves."""
+        t = self.t
+        every = np.flatnonzero(np.repeat(self.alive, np.diff(t.leaf_start)))
+        for some in (entries, every):
+            f = t.entry_column[some]
+            low, high, place = self.low[at, f], self.high[at, f], t.place[f]
+            edges = t.entry_low[some], t.entry_high[some]
+            parts = ((low < edges[0]) & (edges[0] < high)) | ((low < edges[1]) & (edges[1] < high))
+            apart, present = (high <= edges[0]) | (edges[1] <= low), low < high
+            own, listed = self.codes[at, place.clip(0)], t.entry_codes[some]
+            coded, both = place >= 0, (own & listed).any(1)
+            apart, present = np.where(coded, ~both, apart), np.where(coded, own.any(1), present)
+            parts = np.where(coded, both & (own & ~listed).any(1), parts)
+            good = parts | (self.gaps[at, f] & present & (t.entry_gap[some] == apart))
+            if good.any():
+                return int(some[np.where(good, self.inc[some], -1.0).argmax()])
+        return -1
+
+    def edge(self, at: int, e: int) -> tuple[float, bool]:
+        """Threshold of a split by an entry, ∞ to part gaps from numbers; and whether its leaf is right."""
+        t, f = self.t, self.t.entry_column[e]
+        low, high, x = self.low[at, f], self.high[at, f], self.x[f]
+        inside_low, inside_high = low < t.entry_low[e] < high, low < t.entry_high[e] < high
+        if inside_low and (x <= t.entry_low[e] or not inside_high):
+            return float(t.entry_low[e]), True
+        if inside_high:
+            return float(t.entry_high[e]), False
+        return math.inf, bool(high <= t.entry_low[e] or t.entry_high[e] <= low)
+
+    def child(self, at: int, n: int, e: int, side: int) -> None:
+        """Write the box of one side of a split, and the multipliers of its parent."""
+        t, f = self.t, self.t.entry_column[e]
+        for part in (self.low, self.high, self.gaps, self.codes, self.w, self.slope):
+            part[n] = part[at]
+        if t.place[f] >= 0:
+            # Codes that are not listed go right.
+            listed = t.entry_codes[e] != t.entry_codes[e, -1]
+            self.codes[n, t.place[f]] &= listed == (side == 0)
+            mine = (side == 0) != t.entry_codes[e, -1]
+        else:
+            edge, leaf_right = self.edge(at, e)
+            if side == 0:
+                self.high[n, f] = min(self.high[n, f], edge)
+            else:
+                self.low[n, f] = max(self.low[n, f], edge)
+            mine = (side == 1) == leaf_right
+        self.gaps[n, f] &= mine == t.entry_gap[e]
+
+    def descend(self, at: int) -> None:
+        """Move the row where, in each column, the chosen leaf that weighs most wants it, and on greedily."""
+        t, entries = self.t, self.entries()
+        heavy = self.w[at, t.entry_pair[entries]] * self.inc[entries]
+        heavy[(t.place[t.entry_column[entries]] >= 0) | t.discrete[t.entry_column[entries]]] = 0
+        point = self.x.copy()
+        for e in entries[np.argsort(heavy)][heavy[np.argsort(heavy)] > 0]:
+            f = t.entry_column[e]
+            below = self.x[f] <= t.entry_low[e]
+            point[f] = np.nextafter(t.entry_low[e], np.inf) if below else t.entry_high[e]
+        about = self.t, self.leaf_value, self.x, point, float(self.need)
+        moved, cost = _greedy(*about, _GREEDY, self.stops)
+        if cost < self.incumbent:
+            self.incumbent, self.met = float(cost), (self.stops[moved - 1] if moved else point).copy()
+
+    def nearest(self, n: int) -> None:
+        """Try the nearest row of a box that was expanded last."""
+        t, x, low, high = self.t, self.x, self.low[n], self.high[n]
+        far, number, gone = self.base > 0, t.place < 0, np.isnan(x)
+        inside = np.where(gone, np.clip(0.0, np.nextafter(low, np.inf), high), np.nextafter(low, np.inf))
+        inside = np.where(low < high, np.where(x > high, high, inside), np.nan)
+        point = np.where(number & (far | (x == low)), inside, x)
+        for f in np.flatnonzero(far & ~number):
+            allowed = np.flatnonzero(self.codes[n, t.place[f], :-1])
+            point[f] = allowed[0] if len(allowed) else np.nan
+        with np.errstate(invalid="ignore"):
+            moved = np.where(number & ~t.discrete, t.move * (point - x) ** 2, t.move)
+        left = np.isnan(point)
+        prices = np.where(left != gone, t.gap, np.where(left | (point == x), 0.0, moved))
+        cost = float(prices.max() if t.largest else prices.sum())
+        possible = not (left & ~gone & ~self.gaps[n]).any()
+        if possible and cost < self.incumbent and _score(t, self.leaf_value, point, 0, -1) >= self.need:
+            self.incumbent, self.met = cost, point
+
+    def proof(self) -> Proof:
+        """The partition, with the multipliers of its leaves."""
+        t, split = self.t, self.split[: self.count]
+        inner, terminal = split[:, 0] >= 0, np.flatnonzero(split[:, 0] < 0)
         entry = np.where(inner, split[:, 1], 0)
         column = t.entry_column[entry] if len(t.entry_column) else np.zeros(len(split), dtype=np.int64)
         coded = inner & (t.place[column] >= 0)
         edges = [
-            _edge(t, low[n], high[n], x, entry[n]) if inner[n] and not coded[n] else (0.0, False)
-            for n in range(len(split))
+            self.edge(n, entry[n]) if inner[n] and not coded[n] else (0.0, False) for n in range(len(split))
         ]
         flips = t.entry_codes[entry, -1] if len(t.entry_codes) else np.zeros(len(split), dtype=np.bool_)
         leaf_left = np.where(coded, ~flips, ~np.array([right for _, right in edges]))
@@ -795,17 +758,12 @@ class TreeSearch:
             rounding=zeros,
             columns=self.ensemble.columns,
         )
-        slopes, weights = np.maximum(slope[terminal], 0), np.maximum(w[terminal], 0)
+        slope, w = self.slope[terminal], self.w[terminal]
+        good = np.isfinite(slope) & np.isfinite(w).all(1)
+        slopes, weights = np.where(good, np.maximum(slope, 0), 0.0), np.where(good[:, None], w.clip(0), 0.0)
         total = np.zeros((len(terminal), self.ensemble.columns + 1))
         np.add.at(total.T, t.pair_group, weights.T)
-        # So that they fit into their shares with the kernel's rounding.
-        room = slack(len(t.pair_group) + self.ensemble.columns)
+        # So that they sum to at most 1 with the kernel's rounding, and as float32.
+        room = slack(len(t.pair_group) + self.ensemble.columns) + 2.0**-23
         weights *= (1 - 4 * room) / np.maximum(total, 1)[:, t.pair_group]
-        share = np.ones((len(terminal), self.ensemble.columns))
-        if t.largest:
-            share[:] = 0
-            np.add.at(share.T, t.pair_column, weights.T)
-            share *= 1 + 2 * room
-        good = np.isfinite(slopes) & np.isfinite(weights).all(1)
-        parts = (part[good] for part in (terminal, slopes, weights, share))
-        return Proof(partition, *(torch.from_numpy(np.ascontiguousarray(part)) for part in parts))
+        return Proof(partition, torch.from_numpy(slopes), torch.from_numpy(weights.astype(np.float32)))

@@ -13,7 +13,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -31,22 +31,28 @@ from certus.certificates.population import Population
 from certus.certificates.tree_search import TreeSearch
 from certus.costs import Cost, LabelCost, SquaredL2
 from certus.data import Samples
-from certus.errors import UnsupportedError, require, require_number, require_numbers
-from certus.kernel import problem as trusted
+from certus.errors import ArgumentError, UnsupportedError, require, require_number, require_numbers
+from certus.kernel.costs import Cost as KernelCost
+from certus.kernel.costs import Domain as KernelDomain
 from certus.kernel.costs import Lp
-from certus.kernel.knapsack import worst_error_rate
-from certus.kernel.rounding import SOME, mean_down, slack
+from certus.kernel.error_rates import worst_error_rate
+from certus.kernel.rounding import SOME, TINY, mean_down, mean_up, slack
 from certus.kernel.rules import DualBounds, SampleBounds, over_labels
 from certus.kernel.statement import Statement
-from certus.kernel.tree_profiles import Profiles, TreeLoss, TreeProblem
-from certus.kernel.trees import Ensemble, Prices
+from certus.kernel.tree_profiles import SPLITS, Profiles, TreeLoss, TreeProblem
+from certus.kernel.trees import Ensemble, Prices, Proof
 from certus.losses import CrossEntropy, Logistic, SquaredError
 
-_LEVELS = 48  # of scores, at which costs are bounded
+_LEVELS = 128  # of scores, at which costs are bounded
+_SWEEPS = 3  # over rows whose losses have wide brackets
 _LOSS_LEVELS = (0.1, 0.25, 0.5, 0.8)  # of the way from a row's score to the largest, which are searched
 _FIXED = 8  # boxes of the searches that every row gets
 _LARGEST = 4096  # boxes of the last search of a row
 _GAMMAS = 28
+_BYTES = 64  # of a column of a leaf, tables of its bounds and copies included
+_MOST_BYTES = 2**34
+_SECONDS = 5e-5  # of the first searches, for each row, score, and entry of a leaf's box
+_PATIENCE = 43_200
 
 
 class TreeReading(Protocol):
@@ -68,6 +74,13 @@ class TreeReading(Protocol):
     def encode_targets(self, targets: Any) -> Tensor: ...
 
     def predict(self, encoded: Tensor) -> Any: ...
+
+
+class EncodedRows(NamedTuple):
+    """(n, columns) rows as an ensemble takes them, with (n,) codes of classes or numbers."""
+
+    rows: Tensor
+    targets: Tensor
 
 
 def tree_prices(cost: Cost | Prices, ensemble: Ensemble, label_price: float = math.inf) -> Prices:
@@ -136,6 +149,7 @@ def certify_trees(
     if isinstance(data, tuple) and data[1] is None:
         labels = "predicted"
     rows, targets, weights = _read(reading, data, labels)
+    _require_feasible(ensemble, len(rows), time_limit)
     price = math.inf if label_cost is None else label_cost.price
     prices = tree_prices(SquaredL2() if cost is None else cost, ensemble, price)
     default = {"number": TreeLoss.SQUARED, "probability": TreeLoss.PROBABILITIES}
@@ -149,11 +163,8 @@ def certify_trees(
     gammas = _default_gammas(problem, rhos, clip)
     with progress_bar(progress, "certifying") as report:
         work = _Work(problem, reading, by_class, clip)
-        for row in range(len(rows)):
-            work.begin(row)
-            if report is not None:
-                report(0.5 * (row + 1) / len(rows))
-        work.verify()
+        end = math.inf if time_limit is None else time.monotonic() + time_limit
+        work.begin_all(math.inf if confidence is not None else end, report)
         population = None
         if confidence is not None:
             rule = "be given for a regression with `confidence`: a squared error has no bound"
@@ -162,16 +173,16 @@ def certify_trees(
             largest = 1.0 if by_class is None else float(by_class.max())
             ceiling = 2 * math.log(problem.classes or 1) * largest if clip is None else clip
             population = Population.of(
-                *([work.values(gamma) for gamma in gammas], work.sample_values(), work.least_costs()),
+                *(work.values(gammas), work.sample_values(), work.least_costs()),
                 confidence=confidence,
                 clip=ceiling,
                 inequality=inequality or "betting",
                 rhos=budget_range(rhos),
                 seed=seed,
             )
-        if labelled:
-            work.refine(rhos, weights, width, time_limit, report)
-        levels = [work.values(gamma) for gamma in gammas]
+        work.refine(rhos, gammas, weights, width, end, report)
+        gammas = _with_neighbours(gammas, work, rhos, weights)
+        levels = work.values(gammas)
         samples = work.sample_values()
         certificate = Certificate(
             statement=Statement.of(
@@ -185,12 +196,14 @@ def certify_trees(
             aggregates=tuple(DualAggregate.of(level, weights) for level in levels),
             attained_clean_loss=mean_down(samples.start, weights),
             attained_error_cost=work.least_costs(),
+            attained_label=work.attained_labels(),
             population=population,
             classes=problem.classes,
             epsilons=epsilons,
             dual_values=tuple(levels),
             class_weights=None if by_class is None else tuple(by_class.tolist()),
             labels=labels,
+            about={"kind": "trees", "search": work.described(width, time_limit)},
             source=work,
         )
         certificate.curve()  # which raises where a bracket contradicts itself
@@ -200,9 +213,32 @@ def certify_trees(
     return certificate
 
 
+def _require_feasible(ensemble: Ensemble, rows: int, time_limit: float | None) -> None:
+    """Raise where memory does not suffice, or where nobody would wait for the first searches."""
+    leaves, trees = int((ensemble.feature < 0).sum()), len(ensemble.roots)
+    size = f"{trees:,} trees with {leaves:,} leaves and {ensemble.columns:,} columns"
+    memory = leaves * ensemble.columns * _BYTES
+    if memory > _MOST_BYTES:
+        raise UnsupportedError(
+            f"{size} need about {memory / 2**30:.0f} GiB for the boxes of their leaves, of at most "
+            f"{_MOST_BYTES / 2**30:.0f}: certify fewer rounds or fewer columns."
+        )
+    depth = math.log2(max(2.0, leaves / max(1, trees)))
+    seconds = rows * max(1, len(ensemble.bias) - 1) * leaves * depth * _SECONDS
+    if time_limit is None and seconds > _PATIENCE:
+        raise ArgumentError(
+            f"`time_limit` must be given for {size}: the first searches of {rows:,} rows take about "
+            f"{seconds / 3600:.0f} hours; or certify fewer rows, or fewer rounds."
+        )
+
+
 def _read(reading: TreeReading, data: Any, labels: str) -> tuple[Tensor, Tensor, Tensor | None]:
     """Encoded rows, labels as indices of classes or float64 targets, and weights with mean 1."""
     given, targets, weights = data if isinstance(data, tuple) and len(data) == 3 else (None, None, None)
+    if isinstance(data, EncodedRows):
+        predicted = labels == "predicted" and reading.output != "number"
+        own = reading.encode_targets(reading.predict(data.rows)) if predicted else data.targets
+        return data.rows, own, None
     if isinstance(data, Samples):
         given, targets, weights = data.inputs, data.targets, data.weights
     elif given is None:
@@ -235,18 +271,44 @@ def _default_gammas(problem: TreeProblem, rhos: tuple[float, ...], clip: float |
     return tuple(math.exp(log) for log in np.linspace(*ends, _GAMMAS))
 
 
-def _levels(problem: TreeProblem) -> tuple[Tensor, Tensor]:
-    """(n, scores) the largest scores, and (n, scores, J) levels from those of the rows up to them."""
-    directions, offsets = problem.scores
-    paths, values = problem.ensemble.paths, problem.ensemble.value
-    leaf, trees = torch.einsum("lo,nko->nkl", values[paths.node], directions), len(problem.ensemble.roots)
-    most = torch.full((*offsets.shape, trees), -math.inf, dtype=torch.float64)
-    most = most.scatter_reduce(2, paths.tree.expand_as(leaf), leaf, "amax").sum(2)
-    top = most + directions @ problem.ensemble.bias + offsets
-    start = torch.einsum("nko,no->nk", directions, problem.ensemble.scores(problem.rows)) + offsets
-    span = (top - start).clamp_min(0) * (1 + SOME) + SOME
-    steps = torch.linspace(0, 1, _LEVELS, dtype=torch.float64)
-    return top, start[:, :, None] + span[:, :, None] * steps
+def _with_neighbours(
+    gammas: tuple[float, ...], work: _Work, rhos: Sequence[float], weights: Tensor | None
+) -> tuple[float, ...]:
+    """The grid, and for the sample alone γ between those that are best at some ρ and their neighbours."""
+    means = [mean_up(level.bound, weights) for level in work.bounds(gammas)]
+    more: set[float] = set()
+    for rho in rhos:
+        best = gammas[_best(gammas, means, rho)]
+        more |= {best * (gammas[0] / gammas[1]) ** (step / 4) for step in (-3, -2, -1, 1, 2, 3)}
+    return tuple(sorted({*gammas, *more}, reverse=True))
+
+
+def _best(gammas: Sequence[float], means: Sequence[float], rho: float) -> int:
+    """The place of the γ with the least bound γρ + mean."""
+    return min(range(len(gammas)), key=lambda at: gammas[at] * rho + means[at])
+
+
+class _Proven(NamedTuple):
+    """A proof of one row, label and score, whether its search was fixed, and the costs that it proves."""
+
+    fixed: bool
+    proof: Proof
+    costs: Tensor
+
+
+def _needed(proven: Sequence[_Proven]) -> list[tuple[bool, Proof]]:
+    """Select the proofs without which the costs of the fixed ones, or of all, were smaller at some level."""
+    needed: list[int] = []
+    for part in ([place for place, each in enumerate(proven) if each.fixed], list(range(len(proven)))):
+        if part:
+            costs = torch.stack([proven[place].costs for place in part])
+            best = costs.amax(0)
+            left = best > torch.stack([best * 0, *(proven[place].costs for place in needed)]).amax(0)
+            for place in reversed(part):
+                if place not in needed and bool((left & (proven[place].costs >= best)).any()):
+                    needed.append(place)
+                    left &= proven[place].costs < best
+    return [(proven[place].fixed, proven[place].proof) for place in sorted(needed)]
 
 
 @dataclass(eq=False)
@@ -262,9 +324,10 @@ class _Work:
     def __post_init__(self) -> None:
         problem, count = self.problem, len(self.problem.rows)
         self.search = TreeSearch(problem.ensemble, problem.cost)
-        self.top, levels = _levels(problem)
-        self.profiles = Profiles.trivial(problem, levels)
-        self.others = [Profiles.trivial(other, _levels(other)[1]) for other in self._relabelled()]
+        self.profiles = Profiles.trivial(problem, problem.levels(_LEVELS))
+        self.others = [Profiles.trivial(other, other.levels(_LEVELS)) for other in self._relabelled()]
+        self.proofs: dict[tuple[int, int, int], list[_Proven]] = {}
+        self.fixed, self.unfinished = True, ""
         self.wrong = torch.zeros(count, dtype=torch.bool)
         if problem.errors:
             self.wrong = self.reading.encode_targets(self.reading.predict(problem.rows)) != problem.targets
@@ -279,32 +342,43 @@ class _Work:
             return []
         return [replace(problem, targets=(problem.targets + shift) % classes) for shift in range(1, classes)]
 
+    def begin_all(self, end: float, report: Callable[[float], None] | None) -> None:
+        """The first searches of all rows; rows without any, because time was up, count as errors."""
+        count = len(self.pool)
+        for row in range(count):
+            if row > 0 and time.monotonic() >= end:
+                self.unfinished = f"time was up after the first searches of {row:,} of {count:,} rows"
+                break
+            self.begin(row)
+            if report is not None:
+                report(0.5 * (row + 1) / count)
+        self.verify()
+
     def begin(self, row: int) -> None:
         """The searches that every row gets, of a size that depends on nothing else."""
         problem = self.problem
         for score in range(problem.scores[1].shape[1]):
             if score < problem.errors:
                 self.improve(row, score, _FIXED)
-            for share in _LOSS_LEVELS:
-                self._loss_level(self.profiles, row, score, share)
-        for profiles in self.others:
+        for profiles in (self.profiles, *self.others):
             for score in range(problem.scores[1].shape[1]):
                 for share in _LOSS_LEVELS:
-                    self._loss_level(profiles, row, score, share)
+                    self._search_level(profiles, row, score, int(share * _LEVELS), 1)
 
-    def _loss_level(self, profiles: Profiles, row: int, score: int, share: float) -> None:
+    def _search_level(self, profiles: Profiles, row: int, score: int, place: int, boxes: int) -> None:
+        """Search rows that reach a level of a score, and a bound on their cost."""
         problem = profiles.problem
         about = problem.scores[0][row, score], float(problem.scores[1][row, score])
-        levels = profiles.levels[row, score]
-        level = float(levels[0] + share * (levels[-1] - levels[0]))
-        origin = problem.rows[row]
+        level, origin = float(profiles.levels[row, score, place]), problem.rows[row]
         rows, cost = self.search.rows(origin, about, level)
-        if profiles is self.profiles and len(rows):
-            self.pool[row].append(rows)
-        proof, _, (point, met) = self.search.prove(origin, about, level, boxes=1, attained=cost, width=1.02)
-        profiles.raise_by(row, score, proof)
-        if profiles is self.profiles and met < math.inf:
-            self.pool[row].append(point[None])
+        proof, _, (point, met) = self.search.prove(
+            origin, about, level, boxes=boxes, attained=cost, width=1.02
+        )
+        self._prove(profiles, row, score, proof)
+        if profiles is self.profiles:
+            self.pool[row] += [
+                part for part in (rows, point[None] if met < math.inf else rows[:0]) if len(part)
+            ]
 
     def improve(self, row: int, score: int, boxes: int, width: float = 1.0) -> None:
         """Search a nearer error, and a better bound on its cost, with a number of boxes."""
@@ -326,7 +400,20 @@ class _Work:
         if met < attained:
             self.candidates.append((row, point))
             self.pool[row].append(point[None])
-        self.profiles.raise_by(row, score, proof)
+        self._prove(self.profiles, row, score, proof)
+
+    def _prove(self, profiles: Profiles, row: int, score: int, proof: Proof) -> None:
+        label = [self.profiles, *self.others].index(profiles)
+        own = self.proofs.setdefault((label, row, score), [])
+        own.append(_Proven(self.fixed, proof, profiles.raise_by(row, score, proof)))
+
+    def described(self, width: float, time_limit: float | None) -> dict[str, Any]:
+        """Return JSON about the search: why it ended early, and the number of rows with a wide bracket."""
+        asked: dict[str, Any] = {"width": width, "time_limit": time_limit, "unfinished": self.unfinished}
+        if self.problem.errors:
+            wide = self.profiles.error_costs.amin(1) * width < self.error_cost
+            asked["wide_rows"] = int((wide & ~self.wrong).sum())
+        return asked
 
     def verify(self) -> None:
         """Count candidates that the model itself predicts otherwise."""
@@ -345,57 +432,123 @@ class _Work:
     def refine(
         self,
         rhos: Sequence[float],
+        gammas: Sequence[float],
         weights: Tensor | None,
         width: float,
-        time_limit: float | None,
+        end: float,
         report: Callable[[float], None] | None,
     ) -> None:
-        """Refine rows in the order in which the knapsack spends, until the brackets are narrow."""
-        end = math.inf if time_limit is None else time.monotonic() + time_limit
-        boxes = torch.full((len(self.problem.rows),), _FIXED)
+        """Refine the row whose part of a bound that is too wide is the largest for the boxes that it takes,
+        until the brackets of errors, then of losses, are narrow."""
+        self.fixed = False
         try:
-            while time.monotonic() < end:
-                proven, attained = self.profiles.error_costs.amin(1), self.error_cost
-                due = torch.zeros(len(proven), dtype=torch.bool)
-                for rho in rhos:
-                    high = worst_error_rate(proven, rho, proposed_gamma(proven, rho, weights), weights)
-                    if high > width * worst_error(attained, [rho], weights)[0] + SOME:
-                        # Costs up to what the attained errors pay for decide.
-                        last = proposed_gamma(attained, rho, weights)
-                        due |= proven <= (1 / last if last > 0 else math.inf)
-                due &= ~self.wrong & (proven * (1 + (width - 1) / 4) < attained) & (boxes < _LARGEST)
-                if not bool(due.any()):
-                    break
-                for row in torch.nonzero(due).flatten()[proven[due].argsort()].tolist():
-                    if time.monotonic() >= end:
-                        break
-                    boxes[row] *= 4
-                    for score in self.profiles.error_costs[row].argsort().tolist():
-                        if self.profiles.error_costs[row, score] < self.error_cost[row]:
-                            self.improve(row, score, int(boxes[row]), 1 + (width - 1) / 4)
-                    self.verify()
-                if report is not None:
-                    report(0.5 + 0.5 * float((boxes > _FIXED).double().mean()))
+            if self.problem.errors:
+                self._refine_errors(rhos, weights, width, end, report)
+            self._refine_losses(rhos, gammas, weights, width, end, report)
         except KeyboardInterrupt:  # what is proven so far counts
-            pass
+            self.unfinished = "it was interrupted"
+        else:
+            if time.monotonic() >= end and not self.unfinished:
+                self.unfinished = "time was up"
+
+    def _refine_errors(
+        self,
+        rhos: Sequence[float],
+        weights: Tensor | None,
+        width: float,
+        end: float,
+        report: Callable[[float], None] | None,
+    ) -> None:
+        boxes, close = torch.full((len(self.wrong),), float(_FIXED)), 1 + (width - 1) / 4
+        widest = 1.0
+        while time.monotonic() < end:
+            proven, attained = self.profiles.error_costs.amin(1), self.error_cost
+            gains, ratio = torch.zeros_like(proven), 1.0
+            for rho in rhos:
+                gamma = max(proposed_gamma(proven, rho, weights), TINY)
+                high = worst_error_rate(proven, rho, gamma, weights)
+                low = worst_error(attained, [rho], weights)[0]
+                if high > width * low + SOME:
+                    # At the γ of the bound the last row that ρ pays for counts nothing.
+                    gamma = max(proposed_gamma(attained, rho, weights), TINY)
+                    own = (1 - gamma * proven).clamp_min(0) - (1 - gamma * attained).clamp_min(0)
+                    gains, ratio = torch.maximum(gains, own), max(ratio, high / max(low, SOME))
+            open_rows = ~self.wrong & (proven * close < attained) & (boxes < _LARGEST)
+            gains = torch.where(open_rows, gains if weights is None else weights * gains, 0.0) / boxes
+            row = int(gains.argmax())
+            if float(gains[row]) <= 0:
+                break
+            boxes[row] *= 4
+            for score in self.profiles.error_costs[row].argsort().tolist():
+                if self.profiles.error_costs[row, score] < self.error_cost[row]:
+                    self.improve(row, score, int(boxes[row]), close)
+            self.verify()
+            widest = max(widest, ratio)
+            if report is not None:
+                report(0.5 + 0.25 * (1 - math.log(ratio / width) / max(math.log(widest / width), SOME)))
+
+    def _refine_losses(
+        self,
+        rhos: Sequence[float],
+        gammas: Sequence[float],
+        weights: Tensor | None,
+        width: float,
+        end: float,
+        report: Callable[[float], None] | None,
+    ) -> None:
+        boxes = torch.ones(len(self.pool))
+        for sweep in range(_SWEEPS):
+            values = self.values(gammas)
+            means = [mean_up(level.bounds.bound, weights) for level in values]
+            best = {_best(gammas, means, rho) for rho in rhos if rho > 0}
+            due: list[tuple[float, int, float]] = []
+            for at in best:
+                gamma, level = gammas[at], values[at]
+                reached = level.loss - gamma * level.transport_cost
+                gaps = level.bounds.bound - reached
+                if means[at] <= width * mean_down(reached, weights) + SOME:
+                    continue
+                gaps = gaps if weights is None else gaps * weights
+                order = (gaps / boxes).argsort(descending=True)
+                share = (gaps[order].cumsum(0) / gaps.sum()) <= 0.7
+                due += [(float(gaps[row]), row, gamma) for row in order[share].tolist() if gaps[row] > 0]
+            for _, row, gamma in sorted(due, reverse=True):
+                if time.monotonic() >= end:
+                    return
+                self._refine_loss(row, gamma, int(boxes[row]))
+            for row in {row for _, row, _ in due}:
+                boxes[row] *= 4
+            if report is not None:
+                report(0.75 + 0.25 * (sweep + 1) / _SWEEPS)
+
+    def _refine_loss(self, row: int, gamma: float, boxes: int) -> None:
+        """Raise the cost of the level at which the bound of a row is attained."""
+        weight = self._label_weights()
+        spent, losses = self.profiles.spent(torch.tensor([row]))
+        losses = losses if weight is None else weight[row] * losses
+        losses = losses if self.clip is None else losses.clamp_max(self.clip)
+        at = int(torch.where(spent < math.inf, losses - gamma * spent, -math.inf).argmax())
+        count = self.profiles.levels.shape[2]
+        zeros = int((self.profiles.costs[row, 0] <= 0).sum()) - 1
+        score, place = divmod(at - 1, count) if at > 0 else (0, max(zeros, 0))
+        self._search_level(self.profiles, row, score, place, boxes)
 
     def _label_weights(self) -> Tensor | None:
         return None if self.class_weights is None else self.class_weights[self.problem.targets]
 
-    def _bounds(self, gamma: float) -> DualBounds:
-        own = self.profiles.dual(gamma, self._label_weights(), self.clip)
-        others = []
-        for profiles in self.others:
+    def bounds(self, gammas: Sequence[float]) -> list[DualBounds]:
+        duals = []
+        for profiles in (self.profiles, *self.others):
             weights = None if self.class_weights is None else self.class_weights[profiles.problem.targets]
-            others.append(profiles.dual(gamma, weights, self.clip))
-        return over_labels(own, others) if others else own
+            duals.append(profiles.dual(gammas, weights, self.clip))
+        return [over_labels(own, others) if others else own for own, *others in zip(*duals, strict=True)]
 
     def _losses(self, rows: Tensor, place: int) -> Tensor:
         """(m,) the losses of moved rows of one sample, rounded down."""
         problem = self.problem
         directions, offsets = problem.scores[0][place], problem.scores[1][place]
         scores = problem.ensemble.scores(rows) @ directions.T + offsets
-        sizes = directions.abs() @ problem.ensemble.bias.abs() + offsets.abs() + self.top[place].abs()
+        sizes = directions.abs() @ problem.ensemble.bias.abs() + offsets.abs() + problem.top[place].abs()
         scores = (
             scores - problem.lost[place] - slack(len(problem.ensemble.roots) + 8) * (scores.abs() + sizes)
         )
@@ -432,10 +585,13 @@ class _Work:
             tables[place] = len(self.pool[place]), self._moved(place)
         return tables[place][1]
 
-    def values(self, gamma: float) -> DualValues:
-        """φ̄_γ and what is attained."""
-        _, costs, losses = self._chosen(gamma)
-        return DualValues(self._bounds(gamma), costs, losses, torch.full_like(costs, math.inf))
+    def values(self, gammas: Sequence[float]) -> list[DualValues]:
+        """φ̄_γ and what is attained, at each γ."""
+        values = []
+        for bounds in self.bounds(gammas):
+            _, costs, losses = self._chosen(bounds.gamma)
+            values.append(replace(DualValues.unknown(bounds), transport_cost=costs, loss=losses))
+        return values
 
     def sample_values(self) -> SampleValues:
         bounds: SampleBounds = self.profiles.samples(self._label_weights())
@@ -450,13 +606,48 @@ class _Work:
             return None
         return self.error_cost.clamp_max(self.problem.cost.label_price).clone()
 
+    def attained_labels(self) -> Tensor | None:
+        """(n,) what the model predicts for the errors; −1 where none was found. None for a regression."""
+        if not self.problem.errors:
+            return None
+        labels = self.reading.encode_targets(self.reading.predict(self.error_row))
+        return labels.where(self.error_cost < math.inf, -1)
+
     def transported(self, gamma: float | None) -> Samples:
         """Encoded rows, moved by γ, or as they are."""
         rows = self.problem.rows if gamma is None else self._chosen(gamma)[0]
         return Samples(rows, self.problem.targets)
 
-    def witnesses(self, gammas: Sequence[float]) -> tuple[trusted.Problem, dict[str, Tensor]]:
-        raise UnsupportedError("the proofs of tree ensembles are not stored.")
+    def witnesses(
+        self, gammas: Sequence[float], limits: Tensor | None = None
+    ) -> tuple[TreeProblem, dict[str, Tensor]]:
+        """The proofs that bounds rest on; those of all γ are the same."""
+        tensors: dict[str, list[Tensor]] = {name: [] for name in (*SPLITS, "slope", "weight")}
+        width = self.problem.ensemble.paths.codes.shape[2] - 1
+        tensors["sets"], about = [torch.zeros(0, width, dtype=torch.bool)], []
+        for (label, row, score), proven in self.proofs.items():
+            for fixed, proof in _needed(proven):
+                partition = proof.partition
+                about.append((label, row, score, fixed, len(partition.feature), len(partition.sets)))
+                for name in tensors:
+                    of = proof if name in ("slope", "weight") else partition
+                    tensors[name].append(getattr(of, name))
+        stored = {name: torch.cat(parts) for name, parts in tensors.items()}
+        stored |= {"proofs": torch.tensor(about).reshape(-1, 6), "levels": torch.tensor([_LEVELS])}
+        return self.problem, stored
+
+    def geometry(self) -> tuple[KernelCost, KernelDomain, tuple[tuple[int, ...], ...]]:
+        """Cost and domain of encoded rows, as the kernel has them."""
+        prices = self.problem.cost
+        if bool(prices.discrete.any()):
+            raise UnsupportedError(
+                "Trees with categorical columns cannot be monitored: their codes are no distances."
+            )
+        free = torch.isfinite(prices.move)
+        scales = torch.where(free, prices.move, 1.0)
+        p = math.inf if prices.largest else 2.0
+        cost = Lp(shape=(len(free),), free=free, label_price=prices.label_price, p=p, scales=scales)
+        return cost, KernelDomain(), ()
 
     def attacked(self, rho: float) -> Samples:
         return self.transported(None)

@@ -6,6 +6,7 @@ A command imports what is slow inside its function, so that ``--help`` and a mis
 from __future__ import annotations
 
 import os
+import re
 import sys
 import traceback
 from typing import NoReturn
@@ -15,12 +16,16 @@ import click
 import certus
 from certus._format import escape_controls
 from certus.cli.attack import attack
+from certus.cli.bundle import bundle
 from certus.cli.certify import certify
 from certus.cli.compare import compare
 from certus.cli.data import data
 from certus.cli.distance import distance
 from certus.cli.export import export
+from certus.cli.gate import gate
 from certus.cli.import_weights import import_weights
+from certus.cli.merge import merge
+from certus.cli.monitor import monitor
 from certus.cli.options import Group
 from certus.cli.output import NOTHING_STORED, Interruption, prepare_streams
 from certus.cli.predict import predict
@@ -47,10 +52,10 @@ def app() -> None:
 
 
 app.add_panel("Train", train, resume, import_weights)
-app.add_panel("Prove", certify, verify, smoothness)
+app.add_panel("Prove", certify, merge, verify, gate, smoothness)
 app.add_panel("Attack", attack, compare)
 app.add_panel("Inspect", runs, report, sensitivity)
-app.add_panel("Deploy", predict, export)
+app.add_panel("Deploy", predict, monitor, export, bundle)
 app.add_panel("Data", data, distance)
 
 
@@ -89,7 +94,9 @@ def main() -> NoReturn:
 
 
 def _exit(code: int, message: str) -> NoReturn:
-    print("certus: " + escape_controls(truncate_message(" ".join(message.split()))), file=sys.stderr)
+    # The problems of a table have a line each; all other messages have one.
+    lines = [" ".join(line.split()) for line in re.split(r"\n(?=\(\d+\) )", truncate_message(message))]
+    print("certus: " + "\n".join(map(escape_controls, lines)), file=sys.stderr)
     try:
         sys.stdout.flush()
     except OSError:  # or the interpreter would fail to write it at its end, with an exit code of its own

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
-from collections.abc import Mapping
+import os
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from certus import errors
-from certus._format import at_most
 from certus._progress import progress_bar
 from certus.cli import options as cli
 from certus.cli import output as out
+from certus.cli.certify_trees import certify_tree_model
 from certus.cli.output import console, messages
 from certus.errors import require
+from certus.requirements import Requirement, parsed
 from certus.runs.settings import CertifySettings
 from certus.storage import write
 
@@ -31,18 +31,43 @@ if TYPE_CHECKING:
 
 
 @cli.command("certify")
-@cli.options_of(CertifySettings, types={"gammas": tuple[float, ...]})
+@cli.options_of(CertifySettings, types={"gammas": tuple[float, ...], "rho": tuple[cli.Budget, ...]})
+@cli.panel("Budget from history")
+@cli.option(
+    "--history-by",
+    default="month",
+    help="Chunks of --rho from:FILE: day, week, month, quarter, year, rows, or a column.",
+)
+@cli.option("--history-dates", help="Column of the dates in FILE.", show_default="the only column of dates")
+@cli.option(
+    "--quantile", default=0.9, help="Quantile of the moves between chunks that rho is; 1 is the largest move."
+)
 @cli.panel("Randomised smoothing")
 @cli.option("--smoothing", type=float, help="Certify under Gaussian input noise of this standard deviation.")
-@cli.option("--draws", default=100, help="Number of noisy copies of each sample.")
-@cli.option("--votes", default=100, help="Number of draws in a deployed prediction.")
+@cli.option("--draws", default=100, help="Number of noisy copies of each sample that the bounds rest on.")
+@cli.option("--votes", default=100, help="Number of noisy copies that a deployed prediction takes a vote of.")
 @cli.option("--abstain", default=0.001, help="Significance level at which a deployed prediction abstains.")
+@cli.panel("Tree models")
+@cli.option(
+    "--width", default=1.05, help="End the search where the upper side is at most this many times the lower."
+)
+@cli.option(
+    "--time-limit",
+    type=float,
+    help="Seconds after which the search ends in any case.",
+    show_default="no limit",
+)
+@cli.option(
+    "--allow-code", is_flag=True, help="Load a model that is a pickle or joblib file: it executes code."
+)
 @cli.panel("Run and output")
 @cli.option(
-    "--fail-above",
-    type=float,
-    help="Exit with code 1 if a bound exceeds this: the bound on the error rate (0.2 is 20%), or on the loss "
-    "of a regression; with --confidence, that of the population.",
+    "--require",
+    "requirements",
+    multiple=True,
+    metavar="REQUIREMENT",
+    help="Exit with code 1 unless this holds, such as error<=0.2, recall[yes]>=0.8 or population:loss<=0.5; "
+    "may be repeated. certus gate --help lists all quantities.",
 )
 @cli.option(
     "--include-data",
@@ -56,17 +81,27 @@ if TYPE_CHECKING:
     show_default="RUN/certificate; RUN/certificate-own-labels with --own-labels",
     help="Folder for the files.",
 )
+@cli.jobs_option
+@cli.cluster_option
 @cli.takes_run
 @cli.no_lock_option
 @cli.json_option
 def certify(
     run: cli.TypedRun,
+    jobs: int,
+    cluster: str | None,
     smoothing: float | None,
-    fail_above: float | None,
+    width: float,
+    time_limit: float | None,
+    allow_code: bool,
+    requirements: tuple[str, ...],
     include_data: bool,
     output: Path | None,
     no_lock: bool,
     as_json: bool,
+    history_by: str,
+    history_dates: str | None,
+    quantile: float,
     **options: Any,
 ) -> None:
     """Bracket the worst loss and error if held-out data move by RHO.
@@ -77,24 +112,64 @@ def certify(
     certus certify runs/digits --rho 0.05 --split calibration --label-cost 1
     certus certify runs/digits --epsilon 0.3 --epsilon 0.5
     certus certify runs/jobs --rho 0.1 --data csv:new.csv
+    certus certify runs/jobs --rho from:old.csv --history-by month --quantile 0.9
     certus certify runs/noisy --rho 0.01 --smoothing 0.25
-    certus certify runs/digits --rho 0.01 --fail-above 0.2
+    certus certify runs/digits --rho 0.01 --require 'error<=0.2'
     certus certify runs/digits --own-labels
+    certus certify runs/boosted --rho 0.01 --time-limit 600
+    certus certify runs/digits --jobs -1
 
     RUN is a complete run directory. The worst case is over all distributions within transport cost RHO of the
     data. "At least" is attained by a distribution that was found. "At most" is proven, or assumed if it rests
-    on rules of your own, which are named. An interrupted command continues when it is given again.
+    on rules of your own, which are named. Give an interrupted command again to resume it.
     """
+    from certus.certificates.parallel import dask_cluster
+    from certus.data import Shard
+    from certus.display.render import parts_of
     from certus.domains import Unbounded
     from certus.runs import directory
     from certus.runs.certification import SmoothingSettings, certified_source
     from certus.runs.factory import read_settings
     from certus.runs.loaded_run import training_rho
+    from certus.runs.tree_run import is_tree_run
 
+    if int(os.environ.get("WORLD_SIZE") or 1) > 1 or "TORCHELASTIC_RUN_ID" in os.environ:
+        raise errors.ArgumentError(
+            "`certus certify` must be started without torchrun, whose processes would all certify the same: "
+            "use --jobs K, or --cluster tcp://HOST:8786."
+        )
+    wanted = parsed(requirements) if requirements else []
+    for each in wanted:
+        attacked = each.attack is not None and each.attack.name != "certified"
+        require(not attacked, "--require", "judge no attack: certus gate attacks", repr(each.text))
+        bounded = not each.population or options["confidence"] is not None or smoothing is not None
+        require(bounded, "--require", "have --confidence for population:", repr(each.text))
     votes = [options.pop(name) for name in ("draws", "votes", "abstain")]
+    histories = [rho for rho in options["rho"] if isinstance(rho, str)]
+    if not histories:
+        names = ("history_by", "history_dates", "quantile")
+        cli.refuse_unused(dict.fromkeys(names, "without --rho from:FILE"))
+    if is_tree_run(run.path):
+        require(not histories, "--rho", "be a number for a tree model", ", ".join(histories))
+        trees = certify_tree_model(
+            run,
+            options,
+            width=width,
+            time_limit=time_limit,
+            allow_code=allow_code,
+            include_data=include_data,
+            output=output,
+            locking=not no_lock,
+            as_json=as_json,
+        )
+        _judge(trees, wanted, as_json=as_json)
+        return
+    searched = ("width", "time_limit", "allow_code")
+    cli.refuse_unused(dict.fromkeys(searched, "for a network: it is for tree models"))
     if smoothing is not None and options["confidence"] is None:
         options["confidence"] = 0.95
     own_labels, opened, message = options["own_labels"], run.open(), ""
+    options["rho"] = tuple(rho for rho in options["rho"] if not isinstance(rho, str))
     folder = output or run.path / (
         directory.OWN_LABELS_FOLDER if own_labels else directory.CERTIFICATE_FOLDER
     )
@@ -113,7 +188,30 @@ def certify(
         unused["inequality"] = "without --confidence: it applies to population bounds only"
         if options["samples"] is None:
             unused["seed"] = "without --samples and --confidence: nothing is random"
+    if (shard := options["shard"]) is not None:
+        Shard.parse(shard, "--shard")
+        require(smoothing is None, "--shard", "be left out with --smoothing", shard)
+        require(output is not None, "--output", "be given with --shard: each part has a folder", "none")
+        if options["gamma_rounds"] != 0:
+            unused["gamma_rounds"] = "with --shard: parts are merged on one grid of gamma"
+        unused["seed"] = None
     cli.refuse_unused(unused)
+    if histories:
+        from certus.monitoring.chunks import budget_from_history
+
+        spec = histories[0].removeprefix("from:")
+        require(len(histories) == 1, "--rho", "name one history", ", ".join(histories))
+        by: str | int = int(history_by) if history_by.isdigit() else history_by
+        budget = budget_from_history(
+            run.load(), spec, by=by, dates=history_dates, quantile=quantile, seed=options["seed"]
+        )
+        require(budget.rho > 0, "--rho", "come from a history that moves by more than chance", spec)
+        options["rho"] += (budget.rho,)
+        options["rho_origin"], message = budget.words, f"{budget.words[0].upper()}{budget.words[1:]}."
+    if smoothing is not None:
+        cli.refuse_unused(dict.fromkeys(("jobs", "cluster"), "with --smoothing, which runs in one process"))
+    if shard is not None:
+        options["gamma_rounds"] = 0
     if not options["rho"] and not options["epsilon"]:
         if (own := training_rho(opened)) is None:
             whose = f"{run.path}, which was trained without a rho"
@@ -127,10 +225,6 @@ def certify(
     options["split"] = options["split"] or ("test" if options["data"] is None else "all")
     settings = CertifySettings(**options | {"gammas": options["gammas"] or None})
     trained = run.load()
-    if fail_above is not None:
-        require(0 <= fail_above < math.inf, "--fail-above", "be finite and not negative", fail_above)
-        share = trained.data.classes is None or fail_above <= 1
-        require(share, "--fail-above", "be a share of errors, at most 1 (0.2 for 20%)", fail_above)
     unbounded = isinstance(trained.domain, Unbounded)
     same = f"for {run.path}, whose inputs are unbounded already" if unbounded else None
     cli.refuse_unused({"unbounded": same} | cli.unused_without_labels(trained.data))
@@ -141,14 +235,36 @@ def certify(
         messages.print(line)
     folder.mkdir(parents=True, exist_ok=True)
     noise = None if smoothing is None else SmoothingSettings(smoothing, *votes)
-    certificate = _certify(
-        trained, settings, noise, folder, include_data=include_data, locking=not no_lock, as_json=as_json
-    )
-    if fail_above is not None:
-        _refuse_above(fail_above, *_judged_bounds(certificate))
+    with dask_cluster(cluster):
+        certificate, written = write_certificate(
+            *(trained, settings, noise, folder),
+            jobs=jobs,
+            include_data=include_data,
+            locking=not no_lock,
+        )
+    if as_json:
+        out.print_json(json.loads((folder / written[0]).read_bytes()))
+    else:
+        for part in parts_of(certificate):
+            console.print(part)
+        console.print(f"Written: {', '.join([str(folder / written[0]), *written[1:]])}.")
+    _judge(certificate, wanted, as_json=as_json)
 
 
-def _certify(
+def _judge(
+    certificate: Certificate | SmoothedCertificate, wanted: list[Requirement], *, as_json: bool
+) -> None:
+    """Show the outcomes of ``--require``; raise ``FailedCheckError`` unless all passed."""
+    from certus.display.render import parts_of
+
+    if wanted:
+        judged = certificate.check(wanted)
+        for part in parts_of(judged):
+            (messages if as_json else console).print(part)
+        judged.require()
+
+
+def write_certificate(
     trained: LoadedRun,
     settings: CertifySettings,
     noise: SmoothingSettings | None,
@@ -156,12 +272,11 @@ def _certify(
     *,
     include_data: bool,
     locking: bool,
-    as_json: bool,
-) -> Certificate | SmoothedCertificate:
-    """Compute, write and show a certificate."""
+    jobs: int = 1,
+) -> tuple[Certificate | SmoothedCertificate, list[str]]:
+    """Compute and write a certificate; return it, and the names of its files, the first that of the JSON."""
     from certus.certificates import files
     from certus.certificates.cache import ProposalCache
-    from certus.display.render import parts_of
     from certus.runs.certification import fingerprint
     from certus.runs.verification import TABLE
     from certus.smoothing.certificate import SmoothedCertificate
@@ -190,7 +305,7 @@ def _certify(
     with out.if_interrupted(stored):
         written: dict[str, bytes] = {}
         if noise is None:
-            certificate = compute(trained, settings, proposals)
+            certificate = compute(trained, settings, proposals, jobs)
             written[TABLE] = files.sample_table(certificate).encode()
             certificate.about["digests"]["table"] = hashlib.sha256(written[TABLE]).hexdigest()
             written |= files.certificate_files(certificate, file, include_data=include_data)
@@ -211,15 +326,8 @@ def _certify(
     if noise is None:
         files.remove_absent(folder / file, written)
     cache.clear()
-    if as_json:
-        out.print_json(json.loads((folder / file).read_bytes()))
-    else:
-        for part in parts_of(certificate):
-            console.print(part)
-        others = [each for each in written if each != file] if noise is None else ["smoothing.safetensors"]
-        others += [picture] if drawn else []
-        console.print(f"Written: {', '.join([str(folder / file), *others])}.")
-    return certificate
+    others = [each for each in written if each != file] if noise is None else ["smoothing.safetensors"]
+    return certificate, [file, *others, *([picture] if drawn else [])]
 
 
 def _require_same_problem(trained: LoadedRun, folder: Path, *, own_labels: bool) -> None:
@@ -241,48 +349,16 @@ def _require_same_problem(trained: LoadedRun, folder: Path, *, own_labels: bool)
     require(not other and not out.same_place(folder, run / taken), "--output", rule, folder)
 
 
-def _judged_bounds(certificate: Certificate | SmoothedCertificate) -> tuple[str, dict[float, float | None]]:
-    """Return the quantity that ``--fail-above`` judges, in words, and its upper bound at every ρ."""
-    from certus.display.tables import error_name
-    from certus.smoothing.certificate import SmoothedCertificate
-
-    if isinstance(certificate, SmoothedCertificate):
-        quantity = certificate.quantities[0].name
-        name = "error rate of one noisy prediction" if quantity == "error" else f"{quantity} in noise"
-        name += f" for the population (confidence {certificate.confidence:g})"
-        return name, {rho: certificate.bound(rho, quantity) for rho in certificate.rhos}
-    people, labelled = certificate.population, certificate.classes is not None
-    name = error_name(certificate.labels) if labelled else "mean loss"
-    if people is None:
-        side, whose = f"{'error' if labelled else 'loss'}_high", "the certified samples"
-    else:
-        side = f"population_{'error' if labelled else 'loss'}"
-        whose = f"the population (confidence {people.confidence:g})"
-        name += "" if labelled else f", clipped at {people.clip:g},"
-    return f"{name} of {whose}", {bracket.rho: getattr(bracket, side) for bracket in certificate.curve()}
-
-
-def _refuse_above(limit: float, what: str, bounds: Mapping[float, float | None]) -> None:
-    """Raise ``FailedCheckError`` unless every bound, by its ρ, is at most the limit."""
-    highest = 0.0
-    for rho, bound in bounds.items():
-        where = f"--fail-above {limit:g}: at rho {rho:g}"
-        if bound is None or not math.isfinite(bound):
-            raise errors.FailedCheckError(f"{where} no bound on the {what} is proven.")
-        if not bound <= limit:
-            raise errors.FailedCheckError(f"{where} the bound on the {what} is {at_most(bound)}.")
-        highest = max(highest, bound)
-    messages.print(f"--fail-above {limit:g} holds: the {what} is at most {at_most(highest)}.")
-
-
-def compute(trained: LoadedRun, settings: CertifySettings, cache: ProposalCache | None) -> Certificate:
+def compute(
+    trained: LoadedRun, settings: CertifySettings, cache: ProposalCache | None, jobs: int = 1
+) -> Certificate:
     """Return the certificate, with a progress bar; the points proposed at each γ are kept in the cache."""
     from certus.models.own_code import is_own_file
     from certus.runs.certification import certify_run
 
     with progress_bar(None, f"certifying {trained.run.path}", messages) as progress:
         try:
-            return certify_run(trained, settings, cache=cache, progress=progress)
+            return certify_run(trained, settings, cache=cache, progress=progress, n_jobs=jobs)
         except errors.UnreadableModelError as error:
             model = f" --model {trained.settings.model}" if is_own_file(trained.settings.model) else ""
             hint = f"certus certify {trained.run.path}{model} --smoothing SIGMA"
@@ -290,7 +366,10 @@ def compute(trained: LoadedRun, settings: CertifySettings, cache: ProposalCache 
 
 
 def compute_smoothed(
-    trained: LoadedRun, settings: CertifySettings, noise: SmoothingSettings, cache: PredictionCache | None
+    trained: LoadedRun,
+    settings: CertifySettings,
+    noise: SmoothingSettings,
+    cache: PredictionCache | None,
 ) -> SmoothedCertificate:
     """Return the certificate by smoothing, with a progress bar."""
     from certus.runs.certification import certify_smoothed_run

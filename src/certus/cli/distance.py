@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,13 +19,11 @@ from certus.runs.settings import CertifySettings
 from certus.table_options import TableOptions
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from certus.certificates.transport import Shift
-    from certus.costs import Cost
     from certus.data import Samples
     from certus.datasets import SplitDataset
     from certus.runs.loaded_run import LoadedRun
+    from certus.runs.shifts import MovedFeature
 
 
 @cli.command("distance")
@@ -37,6 +35,7 @@ if TYPE_CHECKING:
 @cli.option("--seed", default=0, help="Seed of the drawn samples, the halves and the blocks.")
 @cli.model_option
 @cli.run_data_option
+@cli.new_rows_options
 @cli.json_option
 def distance(
     first: str,
@@ -48,6 +47,7 @@ def distance(
     model: str | None,
     run_data: str | None,
     as_json: bool,
+    **reading: str | None,
 ) -> None:
     """Measure the transport distance between two data sets.
 
@@ -64,8 +64,10 @@ def distance(
     from certus.certificates.transport import estimated_distance, transport_distance
     from certus.data import Subset, halves
     from certus.datasets import load
+    from certus.datasets.catalogue import TABLES
     from certus.runs.certification import certify_run
     from certus.runs.factory import default_cost
+    from certus.runs.shifts import shifted_features
 
     if run is None:
         alone = {"model": "it names the network of a run", "run_data": "it locates the data of a run"}
@@ -77,7 +79,11 @@ def distance(
         sources[argument] = (spec, name) if at else (text, "all")
     spec, name = sources["first"]
     with _about("first"):
-        data = load(spec) if trained is None else trained.data
+        options = cli.reading_of_new_rows(
+            TableOptions() if trained is None else trained.settings.table, reading
+        )
+        tabular = trained is None and spec.startswith(TABLES)
+        data = load(spec, options=options if tabular else None) if trained is None else trained.data
     cli.refuse_unused(cli.unused_without_labels(data))
     if label_cost is not None:
         require_number("label_cost", label_cost)
@@ -85,7 +91,7 @@ def distance(
     chosen = []
     for argument, source in sources.items():
         with _about(argument):
-            part = _read(data, *source, trained, spec)
+            part = _read(data, *source, trained, spec, options)
         chosen.append(Subset.of(part, "@".join(source), samples, seed=seed, stratify=True))
     here, there = (part.data for part in chosen)
     unlabelled = data.classes is not None and there.targets.is_floating_point()
@@ -193,7 +199,9 @@ def _about(argument: str) -> Iterator[None]:
         raise ArgumentError(re.sub("`(spec|data|split)`", f"`{argument}`", str(reason))) from reason
 
 
-def _read(data: SplitDataset, spec: str, name: str, trained: LoadedRun | None, own: str) -> Samples:
+def _read(
+    data: SplitDataset, spec: str, name: str, trained: LoadedRun | None, own: str, options: TableOptions
+) -> Samples:
     """Return a split of ``data``, or of another data set in its units."""
     import torch
 
@@ -204,9 +212,8 @@ def _read(data: SplitDataset, spec: str, name: str, trained: LoadedRun | None, o
 
     if spec == (own if trained is None else trained.settings.data):
         return named_split(data, name)
-    options = TableOptions() if trained is None else trained.settings.table
     if data.recipe is not None and spec.startswith(TABLES):
-        rows = new_rows(data, new_table(data, spec, options))
+        rows = new_rows(data, new_table(data, spec, options), options)
         for note in rows.notes:
             messages.print(note)
         if rows.targets is None:
@@ -224,51 +231,6 @@ def _finite(measured: Shift | None) -> dict[str, Any] | None:
 
 
 _MOST = 10  # features that are printed
-
-
-@dataclass(frozen=True)
-class MovedFeature:
-    """Distance of a single feature between two samples: W_c of its inputs alone, proven for the samples; its
-    root mean square move in standard deviations, or the share of changed rows; and both means."""
-
-    feature: str
-    cost: float
-    moved: float
-    before: float | None
-    after: float | None
-
-
-def shifted_features(data: SplitDataset, first: Tensor, second: Tensor, cost: Cost) -> list[MovedFeature]:
-    """Return the features of a table, the most moved first; none for data without names or another cost."""
-    import torch
-
-    from certus.certificates.transport import column_shifts, wider_cost
-    from certus.runs.factory import default_cost, features_of
-
-    if data.feature_names is None:
-        return []
-    encoding, natural, unknown = data.train.encoding, default_cost(data), {}
-    if encoding is not None and encoding.categories:
-        width = first.shape[1]
-        unknown = {column.name: [width + at] for at, column in enumerate(encoding.categories)}
-        first, second = (torch.cat([part, encoding.unknown(part)], 1) for part in (first, second))
-        cost, natural = wider_cost(cost, encoding), wider_cost(natural, encoding)
-    costs, plain = column_shifts(first, second, cost), column_shifts(first, second, natural)
-    if costs is None or plain is None:
-        return []
-    features = []
-    for feature in features_of(data):
-        columns = [*feature.columns, *unknown.get(feature.name, ())]
-        means: list[float | None] = [None, None]
-        if not feature.category:
-            shift = 0.0 if data.input_scale is None else float(data.input_scale[0][columns[0]])
-            means = [
-                float(part[:, columns[0]].double().mean()) * feature.scale + shift for part in (first, second)
-            ]
-        away = float(plain[columns].sum()) if feature.category else math.sqrt(float(plain[columns[0]]))
-        own_cost = float(costs[[*columns, *feature.mark]].sum())
-        features.append(MovedFeature(feature.name, own_cost, away, *means))
-    return sorted(features, key=lambda feature: -feature.cost)
 
 
 def _show_moved(moved: list[MovedFeature], estimate: float | None, second: str) -> None:

@@ -1,4 +1,4 @@
-"""``certus export``: the network of a run as a torch.export file, for use without certus."""
+"""``certus export``: write the network of a run as a torch.export file, for use without certus."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``certus import``: make a run directory from weights that were trained elsewhere."""
+"""``certus import``: make a run directory from a model that was trained elsewhere."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from certus.cli import options as cli
+from certus.cli.output import console, print_json
 from certus.cli.train import show_run, show_sources
 from certus.errors import ArgumentError, require
 from certus.runs.settings import Settings
@@ -13,23 +14,104 @@ from certus.runs.settings import Settings
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from certus.bounds.trees.model import TreeModel
+
 
 @cli.command("import")
-@cli.option("--weights", type=cli.PATH, required=True, help="safetensors file with the model's state dict.")
+@cli.argument("model_file", type=cli.PATH, required=False)
+@cli.option("--weights", type=cli.PATH, help="safetensors file with a network's state dict.")
 @cli.option("--data", required=True, help="Data set of the model, as for certus train.")
-@cli.option("--model", metavar="NAME", required=True, help="Network name, or FILE.py:FACTORY to execute.")
+@cli.option("--model", metavar="NAME", help="Network name, or FILE.py:FACTORY to execute, for --weights.")
 @cli.option("--output", "-o", type=cli.PATH, required=True, help="Run directory to create.")
 @cli.option("--seed", default=0, help="Seed of the data split.")
 @cli.option("--target", help="Column of a csv: file to predict.", show_default="the last column")
 @cli.option("--standardize/--no-standardize", default=True, help="Standardise features as in the training.")
+@cli.panel("Tree models")
+@cli.option(
+    "--allow-code",
+    is_flag=True,
+    help="Load a MODEL_FILE that is a pickle or a joblib file: it executes code.",
+)
+@cli.option("--iterations", type=int, help="Rounds of boosting to use; 0 for all.", show_default="the best")
+@cli.option("--drop", default="", help="Columns of the table that the model does not have.")
+@cli.option("--encoding", default="utf-8", help="Text encoding of a csv: file, such as latin-1.")
+@cli.option("--separator", default=",", help="Column separator of a csv: file, such as ;.")
+@cli.option(
+    "--feature-cost",
+    default="",
+    help="Cost factors of columns, such as town=3,age=inf; inf keeps a column fixed.",
+)
 @cli.no_lock_option
 @cli.json_option
-def import_weights(weights: Path, output: Path, no_lock: bool, as_json: bool, **options: Any) -> None:
-    """Make a run directory from weights that were trained elsewhere.
+def import_weights(
+    model_file: Path | None,
+    weights: Path | None,
+    output: Path,
+    allow_code: bool,
+    iterations: int | None,
+    drop: str,
+    encoding: str,
+    separator: str,
+    feature_cost: str,
+    no_lock: bool,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Make a run directory from a model that was trained elsewhere.
 
     \b
+    certus import model.txt --data csv:people.csv --target pays -o runs/boosted
+    certus import model.joblib --allow-code --data csv:people.csv -o runs/forest
     certus import --model net.py:Net --weights net.safetensors --data mnist -o net
+
+    MODEL_FILE is a tree model: a file of XGBoost (.json, .ubj), LightGBM (.txt) or CatBoost (.json), whose
+    content decides, or with --allow-code a pickle or joblib file of one of these or of scikit-learn, alone or
+    in a pipeline. Its table needs the columns of the model and the target. For a network, give --weights and
+    --model instead.
     """
+    require((model_file is None) != (weights is None), "MODEL_FILE", "be given, or --weights", model_file)
+    if model_file is not None:
+        reason = "for a tree model, whose table is taken as it is"
+        cli.refuse_unused(dict.fromkeys(("model", "seed", "standardize"), reason))
+        table = {"drop": drop, "encoding": encoding, "separator": separator, "feature_cost": feature_cost}
+        code = {"iterations": iterations, "allow_code": allow_code}
+        _import_trees(model_file, output, options["data"], options["target"], as_json, table | code)
+        return
+    assert weights is not None
+    require(options["model"] is not None, "--model", "be given with --weights", None)
+    names = ("allow_code", "iterations", "drop", "encoding", "separator", "feature_cost")
+    cli.refuse_unused(dict.fromkeys(names, "for a network: it is for tree models"))
+    _import_network(weights, output, no_lock, as_json, options)
+
+
+def _import_trees(
+    file: Path, output: Path, data: str, target: str | None, as_json: bool, options: dict[str, Any]
+) -> None:
+    from certus.runs.tree_run import import_trees
+
+    run = import_trees(output, file, data=data, target=target, **options)
+    reading: TreeModel = run.reading
+    shape = {"trees": len(reading.ensemble.roots), "leaves": int((reading.ensemble.feature < 0).sum())}
+    content = {"run": str(output), "library": reading.library, **shape, "rows": len(run.rows)}
+    if as_json:
+        print_json(content | {"right": run.right, "classes": _labels(reading)})
+        return
+    words = f"{reading.library}: {shape['trees']:,} trees with {shape['leaves']:,} leaves"
+    console.print(f"{words}; {len(run.rows):,} rows of {data}.")
+    if run.right is not None:
+        console.print(f"The model predicts {run.right:.2%} of the rows as the table has them.")
+    if run.right is not None and reading.model is None:
+        console.print(f"Its file has the classes {', '.join(_labels(reading) or [])}, in this order.")
+    console.print(f"Run directory: {output}. Next: certus certify {output} --rho 0.01")
+
+
+def _labels(reading: TreeModel) -> list[str] | None:
+    return None if reading.classes is None else [str(label) for label in reading.classes.tolist()]
+
+
+def _import_network(
+    weights: Path, output: Path, no_lock: bool, as_json: bool, options: dict[str, Any]
+) -> None:
     import torch
 
     from certus.losses import ModelLoss, inferred_criterion

@@ -11,7 +11,7 @@ import functools
 import os
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import Field, dataclass, fields
+from dataclasses import Field, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin, get_type_hints
 
@@ -21,7 +21,8 @@ from click.core import ParameterSource
 from certus._names import GRADIENT_ATTACKS, NORMS, PAPER_NAMES
 from certus.cli.output import NOTHING_STORED, if_interrupted, results_apart
 from certus.errors import ArgumentError, UnsupportedError, require, truncate
-from certus.runs.settings import FLAGS, option_field
+from certus.runs.settings import FLAGS, Settings, option_field
+from certus.table_options import TableOptions
 
 if TYPE_CHECKING:
     from certus.datasets import SplitDataset
@@ -30,7 +31,8 @@ if TYPE_CHECKING:
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
-_OTHER_NAMES = {"spec": "data", "gammas": "gamma"}  # of parameters: library → command
+_OTHER_NAMES = {"spec": "data", "gammas": "gamma", "by": "chunks", "n_jobs": "jobs"}
+"""Parameters: library → command."""
 
 
 class UserPath(click.Path):
@@ -42,6 +44,17 @@ class UserPath(click.Path):
         if expanded.startswith("~"):
             self.fail(f"be a path of an existing user, or ./{text} if a name begins with ~", param, ctx)
         return super().convert(expanded, param, ctx)
+
+
+class Budget(click.ParamType[Any]):
+    """A number, or the text from:FILE."""
+
+    name = "float"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if isinstance(value, str) and value.startswith("from:"):
+            return value
+        return click.FLOAT.convert(value, param, ctx)
 
 
 class Choice(click.Choice[str]):
@@ -221,6 +234,16 @@ def _nearest(word: str, choices: Iterable[str]) -> str | None:
 # --- Options that commands share ----------------------------------------------------------------------
 
 json_option = option("--json", "as_json", is_flag=True, help="Print the result as JSON on stdout.")
+jobs_option = option(
+    "--jobs",
+    type=int,
+    default=1,
+    metavar="K",
+    help="Number of worker processes; -1 for one per core. The result is the same for any number.",
+)
+cluster_option = option(
+    "--cluster", metavar="tcp://HOST:8786", help="Use the workers of this Dask scheduler in place of --jobs."
+)
 no_lock_option = option(
     "--no-lock",
     is_flag=True,
@@ -281,14 +304,17 @@ def takes_run(function: Callable[..., Any]) -> Callable[..., Any]:
     return argument("run", type=PATH)(model_option(run_data_option(command)))
 
 
-def options_of(settings: type, *, types: Mapping[str, Any] | None = None) -> Callable[[_Function], _Function]:
-    """Return a decorator that adds an option for each field of a dataclass that ``option_field`` describes;
-    ``types`` are other types than those of the fields. Where the default is in words, it is None."""
+def options_of(
+    settings: type, *, types: Mapping[str, Any] | None = None, only: Collection[str] | None = None
+) -> Callable[[_Function], _Function]:
+    """Return a decorator that adds an option for each field of a dataclass that ``option_field`` describes,
+    or for some of them; ``types`` are other types than those of the fields. Where the default is in words, it
+    is None."""
     kinds = get_type_hints(settings) | dict(types or {})
 
     def decorate(function: _Function) -> _Function:
         for field in reversed(fields(settings)):
-            if field.metadata:
+            if field.metadata and (only is None or field.name in only):
                 function = _option(field, kinds[field.name])(function)
         return function
 
@@ -312,8 +338,14 @@ def _option(field: Field[Any], kind: Any) -> Callable[[_Function], _Function]:
         pair = f"{flags[0]}/--no-{flags[0][2:]}" if default else flags[0]
         return option(pair, field.name, is_flag=True, **settings)
     kind = Choice(about["choices"]) if about["choices"] else PATH if kind is Path else kind
+    kind = kind() if isinstance(kind, type) and issubclass(kind, click.ParamType) else kind
     return option(*flags, field.name, type=kind, **settings)
 
+
+reading_options = options_of(
+    Settings, only=[field.name for field in fields(TableOptions) if field.name not in ("split", "split_by")]
+)
+"""The options of ``certus train`` that say how a table is read."""
 
 _attack_option = functools.partial(option_field, "Attack")
 
@@ -431,8 +463,33 @@ def unused_by_source(spec: str) -> dict[str, str | None]:
 
     reason = None if spec.startswith(TABLES) else f"for {spec}: it is for csv:FILE and parquet:FILE"
     unused: dict[str, str | None] = dict.fromkeys(
-        ("target", "drop", "categorical", "missing", "split", "split_by"), reason
+        (
+            *(
+                "target",
+                "drop",
+                "keep",
+                "categorical",
+                "missing",
+                "decimal",
+                "thousands",
+                "na",
+                "date_format",
+            ),
+            *("max_categories", "date_features", "split", "split_by"),
+        ),
+        reason,
     )
     if not spec.startswith("csv:"):
         unused |= dict.fromkeys(("encoding", "separator"), reason or f"for {spec}: it is for csv:FILE")
     return unused
+
+
+_FILE_OPTIONS = ("encoding", "separator", "decimal", "thousands", "na", "date_format")
+new_rows_options = options_of(Settings, only=_FILE_OPTIONS)
+"""The options of a new table, which may be written otherwise than that of the run."""
+
+
+def reading_of_new_rows(own: TableOptions, given: Mapping[str, Any]) -> TableOptions:
+    """The options of a run's table with those that were typed for a new one."""
+    typed = {name: value for name, value in given.items() if value not in (None, "")}
+    return replace(own, **typed)

@@ -96,7 +96,7 @@ class Interruption(BaseException):
 
 @contextmanager
 def if_interrupted(line: Callable[[], str]) -> Iterator[None]:
-    """Turn Ctrl-C into an ``Interruption`` with this line."""
+    """Turn Ctrl-C in the block into an ``Interruption`` with the line."""
     try:
         yield
     except KeyboardInterrupt:
@@ -110,10 +110,10 @@ class _ResultConsole(PlainConsole):
 
 
 console = _ResultConsole()
-"""For results that people read."""
+"""Console for results, on stdout."""
 
 messages = PlainConsole(stderr=True)
-"""For progress and remarks."""
+"""Console for progress and remarks, on stderr."""
 
 
 def print_json(content: object) -> None:
@@ -174,18 +174,18 @@ _LATEX = {
 
 
 def plain_cell(text: str) -> str:
-    """Text for a CSV file, behind a single quote where a spreadsheet program would compute it.
+    """Escape text for a CSV file: a single quote goes before text that a spreadsheet program would execute.
 
     >>> [plain_cell(text) for text in ("=1+1", "'=1", "-5", "a=1")]
     ["'=1+1", "''=1", '-5', 'a=1']
     """
-    from certus.datasets.raw_table import plain_number
+    from certus.datasets.cells import plain_number
 
     return f"'{text}" if _FORMULA.match(text) and plain_number(text) is None else text
 
 
 def as_csv(rows: Iterable[Sequence[Any]]) -> str:
-    """CSV of a header and lines; text is written by ``plain_cell``."""
+    """Return a header and lines as CSV; text is escaped by ``plain_cell``."""
     lines: list[str] = []
     # With both signs of a line's end, a cell that holds either is quoted.
     writer = csv.writer(SimpleNamespace(write=lines.append), lineterminator="\r\n")
@@ -225,6 +225,6 @@ def as_latex(columns: Mapping[str, Sequence[str]]) -> str:
 
 
 def latex_text(text: str) -> str:
-    """Text in which LaTeX finds no command; signs of numbers are those of mathematics."""
+    """Escape text for LaTeX; minus signs become mathematical ones."""
     escaped = "".join(_LATEX.get(sign, sign) for sign in escape_controls(text).replace("\n", " "))
     return re.sub(r"(?:^|(?<= ))[+-][0-9.]+", lambda number: f"${number[0]}$", escaped)

@@ -23,9 +23,16 @@ if TYPE_CHECKING:
 @cli.option("--output", "-o", type=cli.PATH, show_default="stdout", help="CSV file to write.")
 @cli.takes_run
 @cli.argument("data")
+@cli.new_rows_options
 @cli.json_option
 def predict(
-    run: cli.TypedRun, data: str, radius: bool, reach: float, output: Path | None, as_json: bool
+    run: cli.TypedRun,
+    data: str,
+    radius: bool,
+    reach: float,
+    output: Path | None,
+    as_json: bool,
+    **reading: str | None,
 ) -> None:
     """Predict new rows, each with its certified radius.
 
@@ -50,7 +57,7 @@ def predict(
     off = None if radius else "with --no-radius"
     printed = "with --json, which prints to stdout: redirect that instead" if as_json else None
     cli.refuse_unused({"radius": about, "reach": about or off, "output": printed})
-    rows = read_rows(trained, data)
+    rows = read_rows(trained, data, cli.reading_of_new_rows(trained.settings.table, reading))
     for note in rows.notes:
         messages.print(note)
     predictions = predict_rows(trained, rows, reach if radius and not regression else None)

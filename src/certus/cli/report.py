@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from pathlib import Path
 
 from certus._progress import counting_bar
@@ -17,6 +18,16 @@ from certus.storage.write import write_atomically
 @cli.option("--figures", type=cli.PATH, help="Folder for the figures of the page as PNG, SVG and PDF.")
 @cli.option("--samples", default=200, help="Number of test samples to attack, drawn at random.")
 @cli.option("--seed", default=0, help="Seed of the drawn samples and of random restarts.")
+@cli.option(
+    "--require",
+    "requirements",
+    multiple=True,
+    help="Requirement to judge, such as 'error<=12%@rho=0.01'; may be repeated. The page then says pass or "
+    "fail.",
+)
+@cli.option("--author", default="", help="Author, for the head of the page.")
+@cli.option("--purpose", default="", help="Purpose of the model, for the head of the page.")
+@cli.option("--date", default=None, help="Date for the head of the page.", show_default="today")
 @cli.models_option
 @cli.run_data_option
 def report(
@@ -25,25 +36,37 @@ def report(
     figures: Path | None,
     samples: int,
     seed: int,
+    requirements: tuple[str, ...],
+    author: str,
+    purpose: str,
+    date: str | None,
     models: tuple[str, ...],
     run_data: str | None,
 ) -> None:
-    """Write an HTML page about runs, readable offline.
+    """Write an HTML report about runs, for offline use.
 
     \b
     certus report runs/digits
     certus report runs/digits-wrm runs/digits-erm -o compare.html
+    certus report runs/digits --require 'error<=12%' --author 'A. Validator'
     certus report runs/digits --figures figures
 
     RUNS are complete run directories with the same test data. Call `certus certify RUN` first: the page shows
-    the certificate in RUN/certificate.
+    the certificate in RUN/certificate, and the checks of `certus monitor` in RUN/monitor.jsonl. It opens with
+    a verdict for readers who do not write code; everything else is in an appendix.
     """
     from certus.cli.attack_support import open_comparable
     from certus.display.report.contents import attack_unit, evaluations, measure_run
-    from certus.display.report.page import draw_figures, plotly_js, render_report
+    from certus.display.report.opening import Purpose
+    from certus.display.report.page import draw_figures, render_report
+    from certus.requirements import parsed
     from certus.runs.directory import owner_of
 
     require_count("--samples", samples, least=2)
+    if requirements:
+        parsed(requirements)  # which refuses what is no requirement before anything is measured
+    today = datetime.date.today().isoformat() if date is None else date
+    about = Purpose(today, author, purpose, requirements)
     require_file("--output", output)
     if figures is not None:
         require_folder("--figures", figures)
@@ -51,13 +74,12 @@ def report(
         owner = owner_of(figures)
         taken = "" if owner is None else f"{figures}, which holds {owner.words}"
         require(not taken, "--figures", "be a separate folder", taken)
-    plotly_js()  # raises before anything is attacked, if it is missing
     opened = open_comparable(runs, models, run_data)
     total = sum(evaluations(trained, samples) for trained in opened)
     with counting_bar(messages, "measuring", total) as advance:
         reports = [measure_run(trained, attack_unit(opened[0]), samples, seed, advance) for trained in opened]
     output.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(output, render_report(reports).encode())
+    write_atomically(output, render_report(reports, about).encode())
     console.print(f"Written: {output}. Open it in a browser; it needs no network.")
     if figures is not None:
         names = draw_figures(reports, figures)

@@ -28,9 +28,10 @@ def runs(folder: Path, as_json: bool) -> None:
 
     FOLDER is searched with its subfolders; it is "runs" by default.
     """
-    from certus.runs.directory import find_runs
+    from certus.runs.records import find_folders
 
-    rows = [_describe(run.path) for run in find_runs(folder)]
+    rows = [_describe(path) for path in find_folders(folder)]
+    rows += [_describe_trees(file.parent) for file in sorted(folder.rglob("trees.json"))]
     if as_json:
         print_json(rows)
         return
@@ -72,21 +73,36 @@ def _table(rows: list[dict[str, Any]], names: list[str]) -> PlainTable:
 
 def _describe(path: Path) -> dict[str, Any]:
     """Return the row of a run, or why it cannot be read: a corrupt run must not hide the others."""
-    from certus.runs.directory import RunDirectory
-    from certus.runs.factory import read_settings
+    from certus.runs import records
+    from certus.runs.settings import Settings
+    from certus.storage.files import convert
 
     empty: dict[str, Any] = dict.fromkeys(_COLUMNS) | {"run": str(path)}
     try:
-        run = RunDirectory.open(path)
-        settings, result = read_settings(run), run.result
-        imported = run.record.origin == "imported"
+        record = records.read_run(path / records.SETTINGS)
+        settings, complete = convert(record.settings, Settings), (path / records.RESULT).exists()
         row = empty | {name: getattr(settings, name) for name in ("data", "model", "method")}
-        row["epochs"] = "imported" if imported else f"{len(run.history)}/{settings.epochs}"
-        if result is None:
+        trained = f"{len(records.read_history(path))}/{settings.epochs}"
+        row["epochs"] = "imported" if record.origin == "imported" else trained
+        if not complete:
             return row | {"state": "incomplete"}
+        result = records.read_result(path / records.RESULT)
         test, robustness = result["test"], result["robustness"] or {}
         row |= {"test_accuracy": test.get("accuracy"), "test_loss": test["loss"]}
         return row | {name: robustness.get(name) for name in ("gamma", "rho_hat")} | {"state": "complete"}
     except Exception as reason:  # anything, if a file is corrupt
         words = str(reason) if isinstance(reason, CertusError) else f"{type(reason).__name__}: {reason}"
         return empty | {"state": f"{_UNREADABLE}: {' '.join(words.split())}"}
+
+
+def _describe_trees(path: Path) -> dict[str, Any]:
+    """Return the row of the run of a tree model."""
+    from certus.runs.tree_run import read_tree_settings
+
+    empty: dict[str, Any] = dict.fromkeys(_COLUMNS) | {"run": str(path)}
+    try:
+        settings = read_tree_settings(path)
+    except CertusError as reason:
+        return empty | {"state": f"{_UNREADABLE}: {' '.join(str(reason).split())}"}
+    about = {"data": settings.data, "model": settings.model, "method": "trees", "epochs": "imported"}
+    return empty | about | {"state": "complete"}

@@ -49,7 +49,7 @@ def sensitivity(
     plot: Path | None,
     as_json: bool,
 ) -> None:
-    """Rank the features of a table by the loss if one of them moves.
+    """Rank the features of a table by the worst case of each alone.
 
     \b
     certus sensitivity runs/people
@@ -58,7 +58,7 @@ def sensitivity(
     certus sensitivity runs/people --feature town --by 0.1
 
     RUN is a run directory of a table. Each feature moves alone, and labels stay the same. The worst case is
-    bracketed: at least is attained, at most is proven.
+    bracketed: "at least" is attained, "at most" is proven.
     """
     from certus.data import Subset
     from certus.display.canvas import save_figure

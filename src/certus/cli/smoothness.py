@@ -104,7 +104,7 @@ def _show(
 ) -> None:
     from certus.bounds.smoothness import validity_statement
 
-    heads = ("layer", "kind", "norm", "bend", "Lipschitz constant so far", "adds to the curvature")
+    heads = ("layer", "kind", "norm", "second derivative", "cumulative Lipschitz", "curvature (sum rule)")
     rows = []
     for layer in bound.layers:
         values = (layer.norm, layer.second_derivative, layer.lipschitz, layer.curvature)
@@ -130,7 +130,7 @@ def _show(
             f"{bound.curvature:.4g}, by the {bound.rule} rule."
         )
         name = f"layer {costly.path} ({costly.kind})" if costly.path else "the loss itself"
-        console.print(f"The largest part of it comes from {name}: {costly.curvature:.4g}.")
+        console.print(f"By the sum rule, {name} contributes the largest part: {costly.curvature:.4g}.")
         own = ""
         if gamma is not None:
             above = "larger" if gamma > bound.gamma else "not larger, so that concavity is not proven for it"

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from certus.runs.directory import RunDirectory
     from certus.training import Callback
 
+_IMBALANCED = 0.5  # of its equal share: a class below it is rare
 _MOST_CLASSES = 10  # whose confusion matrix is printed
 
 
@@ -316,6 +317,13 @@ def _show_classes(classes: dict[str, Any]) -> None:
     label, share = labels[classes["majority"]], classes["majority_share"]
     majority = f"Always predicting {label} would be right on {share:.1%} of the test samples."
     console.print(f"Balanced accuracy {number(classes['balanced_accuracy'])}. {majority}")
+    rarest = classes.get("rarest")
+    if rarest is not None and rarest["share"] < _IMBALANCED / len(labels):
+        precision, share = number(rarest["average_precision"]), number(rarest["share"])
+        console.print(
+            f"Rarest class: {labels[rarest['label']]}, {rarest['share']:.1%} of the test samples. Average "
+            f"precision {precision} (a constant answer: {share}), AUC {number(rarest['auc'])}."
+        )
     if classes["never_predicted"]:
         never = ", ".join(labels[at] for at in classes["never_predicted"][:_MOST_CLASSES])
         messages.print(f"Never predicted: {never}. With --class-weights balanced every class counts equally.")
@@ -333,3 +341,5 @@ def _show_columns(data: SplitDataset) -> None:
     messages.print(make_table(*heads, rows=rows, words=("kind", "becomes")))
     what = "a regression" if data.classes is None else f"{data.classes} classes"
     messages.print(f"Target: {data.recipe.target} ({what}).")
+    for note in data.notes:
+        messages.print(note)

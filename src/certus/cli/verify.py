@@ -13,6 +13,8 @@ from certus.storage.files import CorruptFileError
 from certus.storage.write import finish_transaction, pending_transaction
 
 if TYPE_CHECKING:
+    from certus.certificates import Certificate
+    from certus.data import Samples
     from certus.runs.loaded_run import LoadedRun
     from certus.runs.verification import Statement
     from certus.smoothing.certificate import SmoothedCertificate
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class _Outcome:
-    """What does not follow, remarks, the text if all follows, and further entries of the JSON."""
+    """Failures, remarks, the text of a success, and further entries of the JSON."""
 
     differences: list[str]
     remarks: list[str] = field(default_factory=list)
@@ -36,6 +38,7 @@ class _Outcome:
     "--redraw", is_flag=True, help="Draw the noise of a smoothing.json again, and ask the model again."
 )
 @cli.option("--run", type=cli.PATH, help="Run directory, if it is neither beside FILE nor at its old place.")
+@cli.option("--allow-code", is_flag=True, help="Load a tree model that is a pickle or joblib file.")
 @cli.model_option
 @cli.run_data_option
 @cli.json_option
@@ -45,6 +48,7 @@ def verify(
     recompute: bool,
     redraw: bool,
     run: Path | None,
+    allow_code: bool,
     model: str | None,
     run_data: str | None,
     as_json: bool,
@@ -69,7 +73,7 @@ def verify(
     require(not file.is_dir(), "FILE", rule, f"the folder {file}")
     if pending_transaction(file.parent).is_dir():
         finish_transaction(file.parent, file.name)
-    outcome = _judge(file, data, _Run(file, run, model, run_data), recompute, redraw)
+    outcome = _judge(file, data, _Run(file, run, model, run_data, allow_code), recompute, redraw)
     differences, remarks = outcome.differences, outcome.remarks
     for line in remarks:
         messages.print(f"{line}.")
@@ -89,8 +93,10 @@ def verify(
 class _Run:
     """The run that a certificate is about, opened when it is first needed."""
 
-    def __init__(self, file: Path, run: Path | None, model: str | None, run_data: str | None) -> None:
-        self.file, self.typed = file, (run, model, run_data)
+    def __init__(
+        self, file: Path, run: Path | None, model: str | None, run_data: str | None, allow_code: bool
+    ) -> None:
+        self.file, self.typed, self.allow_code = file, (run, model, run_data), allow_code
 
     def load(self, stated: Statement) -> LoadedRun:
         from certus.runs.verification import certified_folder
@@ -103,6 +109,7 @@ class _Run:
 
 def _judge(file: Path, data: Path | None, typed: _Run, recompute: bool, redraw: bool) -> _Outcome:
     """Check or recompute the certificate, whichever kind it is."""
+    from certus.certificates.files import read_certificate
     from certus.runs.verification import Statement, is_smoothed
 
     try:
@@ -110,6 +117,8 @@ def _judge(file: Path, data: Path | None, typed: _Run, recompute: bool, redraw: 
             cli.refuse_unused({"redraw": "for a certificate without noise, which nothing draws"})
             if not recompute:
                 return _checked(file, data, typed)
+            if _of_trees(read_certificate(file)):
+                cli.refuse_unused({"recompute": "for a certificate of trees: certify again, and compare"})
             cli.refuse_unused({"data": "with --recompute, which reads the data of the run"})
         else:
             words = "for a smoothing.json, which holds a table of predictions and no rows"
@@ -134,7 +143,14 @@ def _checked(file: Path, data: Path | None, typed: _Run) -> _Outcome:
     from certus.runs.verification import Statement
 
     certificate, rows, model = read_certificate(file), None, None
-    if data is None and not sibling(file, ROWS).exists() and certificate.about:
+    if (
+        data is None
+        and not sibling(file, ROWS).exists()
+        and "run" in certificate.about
+        and _of_trees(certificate)
+    ):
+        rows = _tree_rows(certificate, typed)
+    elif data is None and not sibling(file, ROWS).exists() and "run" in certificate.about:
         stated = Statement.read(file)
         trained = typed.load(stated)
         if other := stated.other_problem(trained):
@@ -149,6 +165,27 @@ def _checked(file: Path, data: Path | None, typed: _Run) -> _Outcome:
         "numbers": [each._asdict() | {"follows": each.follows} for each in checked.comparisons],
     }
     return _Outcome([each.words for each in checked.failed], [], table(checked), numbers)
+
+
+def _of_trees(certificate: Certificate) -> bool:
+    return certificate.about.get("kind") == "trees"
+
+
+def _tree_rows(certificate: Certificate, typed: _Run) -> Samples:
+    """The certified rows of the run of a tree model."""
+    from certus.data import Samples
+    from certus.runs.settings import CertifySettings
+    from certus.runs.tree_run import chosen_rows, load_tree_run
+    from certus.storage.files import convert
+
+    run, _, _ = typed.typed
+    settings = convert(certificate.about["settings"], CertifySettings)
+    run = Path(certificate.about["run"]) if run is None else run
+    trained = load_tree_run(run, data=settings.data, allow_code=typed.allow_code)
+    chosen = chosen_rows(trained, settings).data
+    if not settings.own_labels:
+        return chosen
+    return Samples(chosen.inputs, trained.reading.encode_targets(trained.reading.predict(chosen.inputs)))
 
 
 def _check_table(file: Path, certificate: SmoothedCertificate) -> _Outcome:

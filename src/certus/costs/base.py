@@ -90,7 +90,7 @@ class Cost(ABC):
 
     @abstractmethod
     def support(self, domain: Domain) -> Support:
-        """How well this cost works on a domain; raises ``UnsupportedError`` if it does not."""
+        """Compatibility of the cost with a domain; raises ``UnsupportedError`` if there is none."""
 
     @abstractmethod
     def respond(

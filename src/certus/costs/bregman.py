@@ -89,8 +89,8 @@ class Bregman(Cost):
         with torch.enable_grad():
             leaf = points.detach().requires_grad_()
             heights = self.potential(leaf)
-            one, shape = heights.shape == (len(points),), f"shape {tuple(heights.shape)}"
-            require(one, "potential", f"return one value per sample, shape ({len(points)},)", shape)
+            single, shape = heights.shape == (len(points),), f"shape {tuple(heights.shape)}"
+            require(single, "potential", f"return one value per sample, shape ({len(points)},)", shape)
             require(heights.requires_grad, "potential", "be differentiable", "values without a gradient")
             (slope,) = torch.autograd.grad(heights.sum(), leaf)
         return heights.detach(), slope

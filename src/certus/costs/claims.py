@@ -149,12 +149,12 @@ _NUMBERS = 4_000_000  # largest size of a set of points
 _MODULUS = 0.7  # at which a gap is tested
 
 _Inequality = tuple[Tensor, str, Tensor, Tensor, Tensor, Tensor | None]
-"""By how much a claim fails, its text, the observed values, the points, their origins, the claimed values."""
+"""The amount by which a claim fails, its text, observed values, points, their origins, and claimed values."""
 
 
 def check_cost(cost: Cost, domain: Domain, inputs: Tensor, *, derived: bool) -> None:
-    """Raise ``ClaimError`` if a point of Z around the (batch, …) inputs refutes the cost; of one whose
-    gradient and gap are ``derived`` by certus, only the moduli are claimed."""
+    """Raise ``ClaimError`` if a point of Z around the (batch, …) inputs refutes the cost; if certus
+    derives gradient and gap (``derived``), only the moduli are tested."""
     free, name = cost.unmasked, type(cost.unmasked).__name__
     for trait, value in (("growth", free.growth), ("strong_convexity", free.strong_convexity)):
         if not (isinstance(value, int | float) and 0 <= value < math.inf):

@@ -142,7 +142,7 @@ class Masked(Cost):
         return torch.where(self.mask.to(points.device), points, origin)
 
     def _cut(self, fixed: Tensor, domain: Domain) -> Box:
-        """Z restricted to the points that agree with ``fixed`` outside the mask: again a box."""
+        """Return Z restricted to the points that agree with ``fixed`` outside the mask, which is a box."""
         assert isinstance(domain, Intervals)  # ``support`` refuses the rest
         mask = self.mask.to(fixed.device)
         lower, upper = domain.bounds(fixed)

@@ -209,7 +209,7 @@ class Mahalanobis(_Quadratic):
         return kernel_costs.Quadratic(shape=shape, free=free, matrix=(matrix + matrix.T) / 2, root=root)
 
     def uncoupled(self, mask: Tensor) -> Mahalanobis:
-        """The same cost for moves inside a (size,) mask, without terms between inside and outside."""
+        """Return the cost for moves inside a (size,) mask, without terms between inside and outside."""
         both = mask[:, None] & mask[None, :]
         identity = torch.eye(len(mask), dtype=self.matrix.dtype, device=self.matrix.device)
         return Mahalanobis(torch.where(both.to(self.matrix.device), self.matrix.detach(), identity))

@@ -136,11 +136,11 @@ def describe_error(problem: Exception) -> str:
 
 
 FEWEST_ROWS = 10
-"""With fewer rows a fifth holds less than two samples: nothing could be learnt or measured."""
+"""Smallest number of rows: a fifth of fewer has less than two samples."""
 
 
 def shuffled(count: int, seed: int) -> Tensor:
-    """Return the numbers 0 … count − 1 in the random order of a seed. Returns: (count,) int64."""
+    """Return 0 … count − 1 in the random order of a seed, (count,) int64."""
     require_seed(seed)
     return torch.randperm(count, generator=torch.Generator().manual_seed(seed))
 

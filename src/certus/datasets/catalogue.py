@@ -5,70 +5,40 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 
 from certus.datasets import bundled, fetched
 from certus.datasets.base import SplitDataset, describe_error
-from certus.datasets.fetching import FetchReport, cache_file, default_cache, fetch_package
+from certus.datasets.fetching import FetchReport, fetch_package
 from certus.datasets.files import idx_folder, image_folder, npz_file
+from certus.datasets.listing import default_cache
 from certus.datasets.raw_table import RawTable, csv_table, parquet_table
 from certus.datasets.tables import make_data
 from certus.errors import ArgumentError, require
 from certus.table_options import TableOptions
 
-DATASETS: dict[str, tuple[Callable[..., SplitDataset], str]] = {
-    "digits": (bundled.digits, "1,797 handwritten digits, 8 × 8 pixels; 10 classes"),
-    "rings": (bundled.rings, "the paper's synthetic disc inside a ring, 2 features; 2 classes"),
-    "breast-cancer": (bundled.breast_cancer, "569 tumours, 30 features; 2 classes"),
-    "wine": (bundled.wine, "178 wines, 13 features; 3 classes"),
-    "diabetes": (bundled.diabetes, "442 patients, 10 features; regression"),
-    "mnist": (fetched.mnist, "70,000 handwritten digits, 28 × 28 pixels; 10 classes"),
-    "fashion-mnist": (fetched.fashion_mnist, "70,000 pictures of clothes, 28 × 28 pixels; 10 classes"),
-    "cifar10": (fetched.cifar10, "60,000 photographs, 32 × 32 pixels in colour; 10 classes"),
-    "employment": (
-        fetched.employment,
-        "68,785 people in 2015 and 208,892 in 2016-2018; 2 classes under a real shift",
-    ),
+DATASETS: dict[str, Callable[..., SplitDataset]] = {
+    "digits": bundled.digits,
+    "rings": bundled.rings,
+    "breast-cancer": bundled.breast_cancer,
+    "wine": bundled.wine,
+    "diabetes": bundled.diabetes,
+    "mnist": fetched.mnist,
+    "fashion-mnist": fetched.fashion_mnist,
+    "cifar10": fetched.cifar10,
+    "employment": fetched.employment,
 }
-"""Loaders and summaries. A loader is given what it takes of ``seed``, ``standardize`` and ``cache``."""
+"""Loaders, whose summaries are in ``listing.py``. One is given what it takes of ``seed``, ``standardize`` and
+``cache``."""
 FILES: dict[str, Callable[..., SplitDataset]] = {"npz": npz_file, "folder": image_folder, "idx": idx_folder}
 _FETCHED = (fetched.MNIST, fetched.FASHION_MNIST, fetched.CIFAR10, fetched.EMPLOYMENT)
 PACKAGES = {package.name: package for package in _FETCHED}
 PREFIXES = ("npz", "csv", "parquet", "folder", "idx")
 TABLES = ("csv:", "parquet:")
 """Prefixes of tables with named columns."""
-
-
-@dataclass(frozen=True)
-class DataEntry:
-    """An entry of the list of data sets.
-
-    Attributes:
-        bundled: comes with the library.
-        available: can be loaded now, because it is bundled or has been fetched.
-    """
-
-    name: str
-    summary: str
-    bundled: bool
-    available: bool
-
-
-def names(*, cache: Path | None = None) -> list[DataEntry]:
-    """List all named data sets.
-
-    >>> [entry.name for entry in names() if entry.bundled]
-    ['digits', 'rings', 'breast-cancer', 'wine', 'diabetes']
-    """
-    entries = []
-    for name, (_, summary) in DATASETS.items():
-        is_bundled = name not in PACKAGES
-        available = is_bundled or cache_file(name, cache).exists()
-        entries.append(DataEntry(name, summary, is_bundled, available))
-    return entries
 
 
 def load(
@@ -106,7 +76,7 @@ def load(
     require(target is None, "target", rule, repr(target))
     rule = "be left out except for csv:PATH and parquet:PATH, which have columns"
     require(options in (None, TableOptions()), "options", rule, options)
-    loader = DATASETS[spec][0] if spec in DATASETS else partial(FILES[prefix], _file(spec, path))
+    loader = DATASETS[spec] if spec in DATASETS else partial(FILES[prefix], _file(spec, path))
     given = {"seed": seed, "standardize": standardize, "cache": cache}
     taken = inspect.signature(loader).parameters.keys() & given.keys()
     try:
@@ -119,9 +89,7 @@ def raw_table(spec: str, options: TableOptions) -> RawTable:
     """Read the cells of csv:PATH or parquet:PATH."""
     prefix, _, path = spec.partition(":")
     file = _file(spec, path)
-    if prefix == "csv":
-        return csv_table(file, encoding=options.encoding, separator=options.separator)
-    return parquet_table(file)
+    return csv_table(file, options) if prefix == "csv" else parquet_table(file, options)
 
 
 def _suggestion(spec: str) -> str:

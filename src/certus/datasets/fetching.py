@@ -26,6 +26,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from certus.datasets.base import Array, Arrays, digest_arrays
+from certus.datasets.listing import cache_file
 from certus.errors import ArgumentError, CertusError
 from certus.storage.files import open_regular
 from certus.storage.write import RunLock, write_atomically
@@ -143,29 +144,12 @@ FORMAT = "certus-data-1"
 UNFINISHED = ".fetch-"
 
 
-def default_cache() -> Path:
-    """Return $CERTUS_CACHE, else $XDG_CACHE_HOME/certus, else ~/.cache/certus."""
-    try:
-        if named := os.environ.get("CERTUS_CACHE"):
-            return Path(named).expanduser()
-        if shared := os.environ.get("XDG_CACHE_HOME"):
-            return Path(shared) / "certus"
-        return Path.home() / ".cache" / "certus"
-    except RuntimeError as problem:  # of ~user, or without a home directory
-        raise ArgumentError(f"`CERTUS_CACHE` must name a folder: {problem}") from None
-
-
-def cache_file(name: str, cache: Path | None = None) -> Path:
-    """Path of a fetched data set."""
-    return (cache or default_cache()) / f"{name}.safetensors"
-
-
 @contextmanager
 def workspace(
     cache: Path, report: Callable[[str], None] = lambda line: None, *, locking: bool = True
 ) -> Iterator[Path]:
-    """Yield a temporary folder on the disk of the cache, under the lock of the cache. Other temporary folders
-    found under the lock are of killed processes and are removed; without ``locking`` they stay."""
+    """Yield a temporary folder on the disk of the cache, under the lock of the cache. Temporary folders that
+    are there already were left by killed processes and are removed; without ``locking`` they stay."""
     waiting = f"waiting for another fetch into {cache}"
     try:
         cache.mkdir(parents=True, exist_ok=True)

@@ -253,9 +253,9 @@ SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", "
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 """Formats that are decoded, whatever the name of a file: pillow starts a program for some of the others."""
 MOST_PIXELS = 2**24
-"""Of one image, 4096 × 4096: a small file may well decode to gigabytes."""
+"""Largest number of pixels of an image, 4096 × 4096: a small file can decode to gigabytes."""
 MOST_IN_ALL = 2**32
-"""Of all images of a folder, which are held in memory."""
+"""Largest number of pixels of all images of a folder, which are held in memory."""
 GREY = ("1", "L", "LA")
 COLOURED = ("CMYK", "P", "PA", "RGB", "RGBA", "YCbCr")
 

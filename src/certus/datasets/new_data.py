@@ -6,11 +6,13 @@ encoded by the recipe of the given one.
 
 from __future__ import annotations
 
-import itertools
+import codecs
 import math
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from pathlib import Path
+from typing import IO, Any
 
 import numpy as np
 import torch
@@ -19,13 +21,13 @@ from torch import Tensor
 from certus.data import Samples
 from certus.datasets.base import PARTS, SplitDataset, as_float32, digest_arrays, in_fifths, split_samples
 from certus.datasets.catalogue import TABLES, load, raw_table
-from certus.datasets.raw_table import RawTable, TableProblems
-from certus.datasets.tables import encode_columns
-from certus.errors import ArgumentError, require
+from certus.datasets.cells import Ambiguous
+from certus.datasets.raw_table import RawTable, TableProblems, frame_table
+from certus.datasets.tables import ColumnRecipe, encode_columns
+from certus.errors import ArgumentError, optional_import, require
+from certus.storage.files import open_regular
 from certus.table_options import TableOptions
 
-_ENCODINGS = ("utf-8", "utf-16", "cp1252", "latin-1")
-_SEPARATORS = (",", ";", "\t", "|")
 _SHARED = ("domain", "classes", "units", "weights", "class_names", "input_scale", "target_scale")
 
 
@@ -42,20 +44,17 @@ class NewRows:
 def new_table(ours: SplitDataset, spec: str, options: TableOptions) -> RawTable:
     """Read the cells of a new table like that of ``ours``, which was read with ``options``.
 
-    If that fails or lacks columns, other encodings and separators are tried; if it has unknown categories
-    with letters outside ASCII, other encodings. The reading with the fewest unknown categories is taken.
+    Its encoding and separator are those of the options where these give the columns of ``ours``, and guessed
+    otherwise. Where words have letters outside ASCII, the reading with the fewest unknown categories counts.
     """
-    recipe = ours.recipe
+    recipe, problem = ours.recipe, None
     if recipe is None or not spec.startswith("csv:"):
         return raw_table(spec, options)
-    problem: ArgumentError | None = None
     best: tuple[float, RawTable] | None = None
-    separators = dict.fromkeys((options.separator, *_SEPARATORS))
-    encodings = dict.fromkeys((options.encoding, *_ENCODINGS))
-    for separator, encoding in itertools.product(separators, encodings):
-        if separator != options.separator and best is not None and best[0] < math.inf:
-            break  # all columns are there: nothing else separates them
-        reading = replace(options, encoding=encoding, separator=separator)
+    guess = replace(options, encoding=None, separator=None)
+    for reading in dict.fromkeys(
+        (options, replace(options, encoding=None), guess, replace(guess, encoding="cp1252"))
+    ):
         try:
             table = raw_table(spec, reading)
         except ArgumentError as reason:
@@ -64,8 +63,7 @@ def new_table(ours: SplitDataset, spec: str, options: TableOptions) -> RawTable:
         unknown = recipe.unknown(table)
         count = math.inf if unknown is None else len(unknown)
         if best is None or count < best[0]:
-            remark = f"{spec} is read in {encoding}, separated by {separator!r}, unlike {ours.name}."
-            best = count, table if reading == options else replace(table, remark=remark)
+            best = count, table
         if unknown is not None and all(map(str.isascii, unknown)):
             break  # which every encoding reads alike
     if best is None:
@@ -74,17 +72,84 @@ def new_table(ours: SplitDataset, spec: str, options: TableOptions) -> RawTable:
     return best[1]
 
 
-def new_rows(ours: SplitDataset, table: RawTable) -> NewRows:
+_WHOLE = 64 * 2**20  # bytes of a file that is read in one piece
+_LINES = 200_000  # lines of a piece of a larger one
+
+
+def table_batches(ours: SplitDataset, spec: str, options: TableOptions) -> Iterator[RawTable]:
+    """Read a new table like that of ``ours`` in pieces, so that it need not fit into memory."""
+    prefix, _, name = spec.partition(":")
+    path = Path(name)
+    if prefix == "parquet" and path.is_file():
+        parquet = optional_import(
+            "pyarrow.parquet", "Parquet files need pyarrow: pip install 'certus[frames]'."
+        )
+        with open_regular(path) as stream:
+            try:
+                for batch in parquet.ParquetFile(stream).iter_batches(_LINES):
+                    yield frame_table(pyarrow_table(batch), spec, options)
+            except (OSError, ValueError) as problem:  # ArrowInvalid is a ValueError
+                if isinstance(problem, ArgumentError):
+                    raise
+                raise ArgumentError(f"`{spec}` must be a readable Parquet file; got {problem}.") from problem
+        return
+    if not path.is_file() or path.stat().st_size <= _WHOLE or _is_wide(path, options.encoding):
+        yield new_table(ours, spec, options)
+        return
+    with open_regular(path) as stream, tempfile.TemporaryDirectory() as folder:
+        piece, header, before = Path(folder) / "piece.csv", stream.readline(), 1
+        for lines in _pieces(stream):
+            piece.write_bytes(header + b"".join(lines))
+            try:
+                table = new_table(ours, f"csv:{piece}", options)
+            except ArgumentError as reason:
+                where = "" if before == 1 else f" Line 2 of the message is line {before + 1} of the file."
+                raise ArgumentError(f"{str(reason).replace(f'csv:{piece}', spec)}{where}") from None
+            remark = table.remark.replace(f"csv:{piece}", spec)
+            numbers = [number + before - 1 for number in table.lines]
+            yield replace(table, source=spec, remark=remark, lines=numbers)
+            before += len(lines)
+
+
+def _is_wide(path: Path, encoding: str | None) -> bool:
+    """Whether characters have several bytes each, so that a file is not cut at bytes of line ends."""
+    if encoding is not None:
+        return codecs.lookup(encoding).name.startswith(("utf-16", "utf-32"))
+    with open_regular(path) as stream:
+        start = stream.read(64)
+    return b"\0" in start or start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+
+
+def _pieces(stream: IO[bytes]) -> Iterator[list[bytes]]:
+    """Yield lines in pieces that end with a row: inside quotes a line goes on."""
+    lines: list[bytes] = []
+    open_quotes = False
+    for line in stream:
+        lines.append(line)
+        open_quotes ^= line.count(b'"') % 2 == 1
+        if len(lines) >= _LINES and not open_quotes:
+            yield lines
+            lines = []
+    if lines:
+        yield lines
+
+
+def pyarrow_table(batch: Any) -> Any:
+    """Return a record batch as a table."""
+    return optional_import("pyarrow", "Parquet files need pyarrow.").Table.from_batches([batch])
+
+
+def new_rows(ours: SplitDataset, table: RawTable, options: TableOptions | None = None) -> NewRows:
     """Encode a table by the recipe of ``ours``; the target may be absent. Raises ``ArgumentError`` with all
     problems of the table."""
     recipe, encoding = ours.recipe, ours.train.encoding
     if recipe is None or encoding is None:
         raise ArgumentError(f"`data` must be like {ours.name}, which is not a table; got {table.source}.")
-    recipe.check(table)
-    matrix = encode_columns(recipe.encode(table), encoding.means.numpy(), encoding.scales.numpy())
+    recipe.check(table, options)
+    matrix = encode_columns(recipe.encode(table, options), encoding.means.numpy(), encoding.scales.numpy())
     targets = None
     if recipe.target in table.columns:
-        targets = _targets(ours, table, recipe.target, recipe.target_kind)
+        targets = _targets(ours, table, recipe.target_recipe, options)
     return NewRows(as_float32(table.source, matrix), targets, recipe.notes(table))
 
 
@@ -100,7 +165,7 @@ def load_like(
     read with ``options``."""
     if ours.recipe is not None and spec.startswith(TABLES):
         table = new_table(ours, spec, options or TableOptions())
-        new = new_rows(ours, table)
+        new = new_rows(ours, table, options)
         if new.targets is None:
             rule, columns = f"have the target column {ours.recipe.target!r}", ", ".join(table.columns)
             raise ArgumentError(f"`{table.source}` must {rule}; got only {columns}.")
@@ -132,16 +197,23 @@ def load_like(
     return replace(theirs, **fields, later={name: convert(split) for name, split in theirs.later.items()})
 
 
-def _targets(ours: SplitDataset, table: RawTable, target: str, kind: str) -> Tensor:
+def _targets(
+    ours: SplitDataset, table: RawTable, recipe: ColumnRecipe, options: TableOptions | None
+) -> Tensor:
     """Return (n,) targets in the units, or with the labels, of ``ours``."""
-    column, problems = table.columns[target], TableProblems(table)
+    column, problems = table.columns[recipe.name], TableProblems(table)
     rule = "have a target in every row, or no target column"
-    problems.add_cells(rule, target, np.flatnonzero(column.missing))
+    problems.add_cells(rule, recipe.name, np.flatnonzero(column.missing))
     problems.refuse()
-    if kind == "label":
-        return _codes(ours, [str(word) for word in column.words])
-    values = column.parse(kind)
-    problems.add_cells("hold finite numbers as targets", target, np.flatnonzero(~np.isfinite(values)))
+    if recipe.kind in ("label", "boolean"):
+        own = {cell.lower(): name for cell, name in recipe.spellings.items()}
+        return _codes(ours, [own.get(str(word).lower(), str(word)) for word in column.words])
+    reading = column.read(options or TableOptions(), recipe.style)
+    if isinstance(reading, Ambiguous):
+        problems.add_ambiguous(recipe.name, reading)
+        problems.refuse()
+    values = recipe.read(column, options)
+    problems.add_cells("hold finite numbers as targets", recipe.name, np.flatnonzero(~np.isfinite(values)))
     problems.refuse()
     if ours.classes is None:
         mean, scale = ours.target_scale or (0.0, 1.0)

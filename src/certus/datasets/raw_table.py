@@ -1,9 +1,8 @@
-"""Raw tables: the cells of CSV files, Parquet files and data frames, and the types of their columns.
+"""Raw tables: the cells of CSV files, Parquet files and data frames, read by pandas.
 
-A column has a type if *all* of its present cells have it: numbers, money, percentages or dates; else it
-holds words. Money may have a currency sign, and thousands in groups of three; 1,5 is not a number here,
-since its comma is ambiguous. Dates are 2024-03-01 (with or without a time), 1.3.2024, or 3/1/2024 if days
-above 12 determine the order. Data frames of pandas, polars and Arrow are read through narwhals.
+Encoding and separator are guessed where no option says them: a byte-order mark, UTF-8, UTF-16, and then
+Windows-1252 before Latin-1; the separator is the one under which most lines have the most cells. Cells stay
+text here; ``cells`` reads the numbers and dates of a whole column.
 """
 
 from __future__ import annotations
@@ -13,22 +12,25 @@ import csv
 import datetime
 import io
 import math
-import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from certus.datasets.base import Array, describe_error
-from certus.errors import ArgumentError, optional_import, require, truncate
+from certus.datasets.cells import Ambiguous, Reading, Style, plain_number, read_cells
+from certus.errors import ArgumentError, require, truncate
 from certus.storage.files import open_regular
+from certus.table_options import TableOptions
 
 Cells = Sequence[str | None]
 """The words of a column, None where one is missing."""
+MISSING = frozenset({"", "?", "na", "n/a", "nan", "null"})
+"""Cells that count as missing values, in any case; "none" may well be a category."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,12 +41,13 @@ class RawColumn:
     numbers: Array | None = None  # (n,) float64, NaN where missing
     days: bool = False  # the numbers are days since 1970
 
-    @property
+    @cached_property
     def words(self) -> Cells:
         """Cells as words; whole numbers without a fraction."""
         if self.numbers is None:
             return self.cells or ()
-        return [None if value != value else f"{value:.17g}" for value in self.numbers.tolist()]
+        write = Style().date if self.days else "{:.17g}".format
+        return [None if value != value else write(value) for value in self.numbers.tolist()]
 
     @property
     def missing(self) -> Array:
@@ -53,25 +56,38 @@ class RawColumn:
             return np.isnan(self.numbers)
         return np.array([cell is None for cell in self.words])
 
+    @cached_property
+    def counts(self) -> Counter[str]:
+        """How often each cell occurs, without missing ones."""
+        return Counter(cell for cell in self.words if cell is not None)
+
     @property
     def distinct(self) -> int:
         """Number of different values, without missing ones."""
-        return len({cell for cell in self.words if cell is not None})
+        return len(self.counts)
+
+    def read(self, options: TableOptions, like: Style | None = None) -> Reading | Ambiguous | None:
+        """Read all present cells as numbers or dates; None for words. A column with a ``like`` style is read
+        as that where it can be read in two ways."""
+        if self.numbers is not None:
+            values = dict(
+                zip((word for word in self.words if word), self.numbers[~self.missing], strict=True)
+            )
+            whole = all(float(value).is_integer() for value in values.values())
+            style = Style(".", places=0 if whole else None)
+            return Reading("date" if self.days else "number", values, style)
+        return read_cells(list(self.counts), options.decimal, options.thousands, options.date_format, like)
 
     @property
-    def kind(self) -> str | None:
-        """Type that all cells have; None for words."""
-        if self.numbers is not None:
-            return "date" if self.days else "number"
-        return kind_of(self.cells or ())
+    def plain_numbers(self) -> Array:
+        """(n,) float64 numbers with a decimal point and no groups of digits, NaN where a cell is another."""
+        values = {cell: plain_number(cell) for cell in self.counts} if self.numbers is None else {}
+        numbers = {cell: math.nan if value is None else value for cell, value in values.items()}
+        return self.parse(Reading("number", numbers))
 
-    def parse(self, kind: str) -> Array:
+    def parse(self, reading: Reading) -> Array:
         """Return (n,) float64 numbers, NaN where a cell is missing or of another type."""
-        if self.numbers is not None:
-            return self.numbers
-        read = READERS[kind]
-        values = (None if cell is None else read(cell) for cell in self.words)
-        return np.array([math.nan if value is None else value for value in values], dtype=np.float64)
+        return self.numbers if self.numbers is not None else reading.numbers(self.words)
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,17 +108,23 @@ class RawTable:
 
 
 class TableProblems:
-    """Problems of a table, collected for one message."""
+    """Problems of a table, collected for one message, and ordered by how many cells each concerns."""
 
     def __init__(self, table: RawTable) -> None:
         self.table = table
-        self._texts: list[str] = []
+        self._texts: list[tuple[int, str]] = []
 
     def __len__(self) -> int:
         return len(self._texts)
 
-    def add(self, rule: str, content: str) -> None:
-        self._texts.append(f"must {truncate(rule, 400)}; got {truncate(content, 600)}.")
+    @property
+    def texts(self) -> list[str]:
+        """The worst first: those of the whole table, then by cells."""
+        return [text for _, text in sorted(self._texts, key=lambda problem: -problem[0])]
+
+    def add(self, rule: str, content: str, cells: int | None = None) -> None:
+        weight = len(self.table) + 1 if cells is None else cells
+        self._texts.append((weight, f"must {truncate(rule, 400)}; got {truncate(content, 600)}."))
 
     def add_cells(self, rule: str, label: str, rows: Array, remedy: str = "") -> None:
         """Add a problem of the cells of a column in some rows, if there are any."""
@@ -111,209 +133,226 @@ class TableProblems:
             cell = self.table.columns[label].words[first]
             more = f", and {len(rows) - 1} more like it" if len(rows) > 1 else ""
             place = f"column {label!r}, {self.table.place(first)}"
-            self.add(rule, f"{'none' if cell is None else repr(cell)} in {place}{more}{remedy}")
+            self.add(rule, f"{'none' if cell is None else repr(cell)} in {place}{more}{remedy}", len(rows))
+
+    def add_ambiguous(self, label: str, reading: Ambiguous) -> None:
+        """Add a column that can be read in two ways."""
+        words = self.table.columns[label].words
+        row, (first, second) = list(words).index(reading.cell), reading.readings
+        both = f"{first} or {second}" if reading.option else f"{first}, and {second}"
+        remedy = {
+            "--decimal": "Give --decimal . or --decimal , (--thousands also decides)",
+            "--date-format": "Give --date-format, such as %d/%m/%Y",
+        }.get(reading.option, "Correct the cells, or --drop the column")
+        rule = "have numbers and dates that can be read one way only"
+        place = f"{reading.cell!r} in column {label!r}, {self.table.place(row)}"
+        count = sum(cell is not None for cell in words)
+        self.add(rule, f"{place}, which reads as {both}. {remedy}", count)
 
     def refuse(self) -> None:
-        """Raise ``ArgumentError`` with all problems in one message, if there are any."""
-        if len(self) == 1:
-            raise ArgumentError(f"`{self.table.source}` {self._texts[0]}")
-        if self._texts:
-            text = " ".join(f"({number}) It {text}" for number, text in enumerate(self._texts, 1))
-            raise ArgumentError(f"`{self.table.source}` has {len(self)} problems. {text}")
+        """Raise ``ArgumentError`` with all problems, one per line, if there are any."""
+        texts = self.texts
+        if len(texts) == 1:
+            raise ArgumentError(f"`{self.table.source}` {texts[0]}")
+        if texts:
+            lines = "".join(f"\n({number}) It {text}" for number, text in enumerate(texts, 1))
+            raise ArgumentError(f"`{self.table.source}` has {len(texts)} problems, the worst first:{lines}")
 
 
-_GROUPED = re.compile(r"\d{1,3}(?:([,' ])\d{3})(?:\1\d{3})*(?:\.\d+)?")
-_EUROPEAN = re.compile(r"\d{1,3}(?:\.\d{3})+,\d+")
-_SIGNS = ("$", "€", "£", "¥", "USD", "EUR", "GBP", "CHF", "JPY")
-_EPOCH = datetime.date(1970, 1, 1).toordinal()
-_DATE = re.compile(r"(\d{1,2})([./])(\d{1,2})\2(\d{4})")
+_SEPARATORS = (",", ";", "\t", "|")
+_SAMPLE = 200  # lines from which a separator is guessed
 
 
-def plain_number(cell: str) -> float | None:
-    """Parse a number in common notation, which may be infinite; None for other text, such as Python's
-    1_000."""
-    try:
-        return None if "_" in cell else float(cell)
-    except ValueError:
-        return None
-
-
-def money(cell: str) -> float | None:
-    """
-    >>> [money(cell) for cell in ("$1,234.50", "(12)", "CHF 1'200", "1.234,50 €", "7%", "1,5")]
-    [1234.5, -12.0, 1200.0, 1234.5, 7.0, None]
-    """
-    text, negative = cell, False
-    if text.startswith("(") and text.endswith(")"):
-        text, negative = text[1:-1], True
-    for sign in ("%", *_SIGNS):
-        if text.startswith(sign) or text.endswith(sign):
-            text = text.removeprefix(sign).removesuffix(sign).strip()
-            break
-    if text[:1] in "+-" and text:
-        negative, text = negative ^ (text[0] == "-"), text[1:].strip()
-        for sign in _SIGNS:
-            text = text.removeprefix(sign).strip()
-    if _GROUPED.fullmatch(text):
-        text = re.sub(r"[,' ]", "", text)
-    elif _EUROPEAN.fullmatch(text):
-        text = text.replace(".", "").replace(",", ".")
-    value = plain_number(text) if text[:1].isdigit() or text[:1] == "." else None
-    return None if value is None else -value if negative else value
-
-
-def iso_date(cell: str) -> float | None:
-    """Parse a date as days since 1970, with fractions for the time of day.
-
-    >>> iso_date("1970-01-02"), iso_date("1970-01-02 12:00"), iso_date("2024")
-    (1.0, 1.5, None)
-    """
-    if len(cell) < 10 or cell[4] != "-":
-        return None
-    try:
-        moment = datetime.datetime.fromisoformat(cell)
-    except ValueError:
-        return None
-    seconds = moment.hour * 3600 + moment.minute * 60 + moment.second
-    return moment.toordinal() - _EPOCH + seconds / 86400
-
-
-def _numeric_date(cell: str, day_first: bool) -> float | None:
-    match = _DATE.fullmatch(cell)
-    if match is None or (match[2] == "." and not day_first):  # with dots the day comes first
-        return None
-    day, month = (match[1], match[3]) if day_first else (match[3], match[1])
-    try:
-        return float(datetime.date(int(match[4]), int(month), int(day)).toordinal() - _EPOCH)
-    except ValueError:
-        return None
-
-
-READERS: dict[str, Callable[[str], float | None]] = {
-    "number": plain_number,
-    "money": money,
-    "percent": money,
-    "date": iso_date,
-    "date, day first": partial(_numeric_date, day_first=True),
-    "date, month first": partial(_numeric_date, day_first=False),
-}
-"""Type → parser of a cell, which returns None for a cell of another type."""
-
-
-def kind_of(cells: Cells) -> str | None:
-    """Return the type that all present cells have; None for words."""
-    present = [cell for cell in cells if cell is not None]
-    for kind, read in READERS.items():
-        if present and all(read(cell) is not None for cell in present):
-            return "percent" if kind == "money" and all("%" in cell for cell in present) else kind
-    return None
-
-
-MISSING = frozenset({"", "?", "na", "n/a", "nan", "null"})
-"""Cells that count as missing values, in any case; "none" may well be a category."""
-
-
-def csv_table(path: Path, *, encoding: str = "utf-8", separator: str = ",") -> RawTable:
+def csv_table(path: Path, options: TableOptions) -> RawTable:
     """Read a file with a header line; cells listed in ``MISSING`` are missing values."""
+    import pandas
+
     source = f"csv:{path}"
-    plain = codecs.lookup(encoding).name == "utf-8"
-    rows: list[list[str]] = []
-    lines: list[int] = []  # on which each row ends
-    try:
-        # utf-8-sig: spreadsheet programs begin the file with a mark that is no part of the first name.
-        decoding = "utf-8-sig" if plain else encoding
-        with io.TextIOWrapper(open_regular(path), encoding=decoding, newline="") as stream:
-            reader = csv.reader(_without_nul(stream), strict=True, delimiter=separator)
-            for row in reader:
-                if row:  # an empty line is no row
-                    rows.append([cell.strip() for cell in row])
-                    lines.append(reader.line_num)
-    except (OSError, ValueError, csv.Error) as problem:
-        hint = "; `encoding` may be latin-1" if isinstance(problem, UnicodeDecodeError) and plain else ""
-        name, reason = "UTF-8" if plain else encoding, f"{describe_error(problem)}{hint}"
-        raise ArgumentError(f"`{source}` must be a readable {name} file; got {reason}.") from problem
-    header = rows.pop(0) if rows else []
-    complete = all(header) and not all(plain_number(cell) is not None for cell in header)
-    content = ",".join(header) if header else "an empty file"
-    require(complete, source, "begin with a header line of column names", content)
-    for label, count in Counter(header).items():
-        times = "twice" if count == 2 else f"{count} times"
-        require(count == 1, source, "have different column names", f"{label!r} {times}")
-    wrong = [(line, len(row)) for row, line in zip(rows, lines[1:], strict=True) if len(row) != len(header)]
-    if wrong:
-        more = f", and {len(wrong) - 1} more lines of another length" if len(wrong) > 1 else ""
-        rule = f"have {len(header)} cells in line {wrong[0][0]}"
-        raise ArgumentError(f"`{source}` must {rule}; got {wrong[0][1]}{more}{separator_hint(header)}.")
-    cells = [[None if cell.lower() in MISSING else cell for cell in row] for row in rows]
-    columns = {label: RawColumn([row[at] for row in cells]) for at, label in enumerate(header)}
-    return RawTable(source, columns, lines[1:])
-
-
-def _without_nul(lines: Iterable[str]) -> Iterator[str]:
-    """Yield lines, and refuse NUL characters, which NumPy would drop silently at the end of a word."""
-    for line in lines:
-        if "\0" in line:
-            raise ValueError("a NUL byte, which text must not contain")
-        yield line
-
-
-def separator_hint(header: list[str]) -> str:
-    """Suggest another separator if the header looks like it."""
-    for sign, word in ((";", ";"), ("\t", "a tab"), ("|", "|")):
-        if len(header) == 1 and sign in header[0]:
-            return f" (its header contains {word}, which may be the `separator`)"
-    return ""
-
-
-_MICROSECONDS = 86_400_000_000.0  # of a day
-
-
-def parquet_table(path: Path) -> RawTable:
-    """Read the columns of a Parquet file."""
-    source = f"parquet:{path}"
-    parquet = optional_import("pyarrow.parquet", "Parquet files need pyarrow: pip install 'certus[frames]'.")
     try:
         with open_regular(path) as stream:
-            frame = parquet.read_table(stream)
+            text, encoding = _decoded(source, stream.read(), options.encoding)
+    except OSError as problem:
+        raise ArgumentError(
+            f"`{source}` must be a readable file; got {describe_error(problem)}."
+        ) from problem
+    if "\0" in text:
+        raise ArgumentError(f"`{source}` must be a text file in {encoding}; got a NUL byte (try --encoding).")
+    separator = _guess_separator(text) if options.separator is None else options.separator
+    lengths, lines = _shape(source, text, separator)
+    header = next(csv.reader(io.StringIO(text), delimiter=separator), []) if lengths else []
+    names = [name.strip() for name in header]
+    complete = any(names) and not all(plain_number(name) is not None for name in names)
+    content = ",".join(names) if names else "an empty file"
+    require(complete, source, "begin with a header line of column names", content)
+    wrong = [at for at, length in enumerate(lengths) if length != len(names)]
+    if wrong:
+        more = f", and {len(wrong) - 1} more lines of another length" if len(wrong) > 1 else ""
+        content = (
+            f"{lengths[wrong[0]]}{more}. If {separator!r} is not what separates its cells, give --separator"
+        )
+        require(False, source, f"have {len(names)} cells in line {lines[wrong[0]]}", content)
+    frame = pandas.read_csv(
+        io.StringIO(text),
+        sep=separator,
+        header=None,
+        skiprows=0,
+        dtype=str,
+        keep_default_na=False,
+        na_filter=False,
+        low_memory=False,
+    )
+    gaps = MISSING | {gap.lower() for gap in options.gaps}
+    columns = {}
+    for at, name in enumerate(_unique_names(names)):
+        cells = [cell.strip() for cell in frame[at].tolist()[1:]]
+        columns[name] = RawColumn([None if cell.lower() in gaps else cell for cell in cells])
+    guessed = [f"encoding {encoding}"] * (options.encoding is None and encoding != "utf-8")
+    guessed += [f"separator {separator!r}"] * (options.separator is None and separator != ",")
+    remark = f"{source} is read with {' and '.join(guessed)}, as guessed." if guessed else ""
+    repeated = [name for name, count in Counter(names).items() if count > 1]
+    if repeated:
+        remark += f" Columns with the same name are numbered: {', '.join(map(repr, repeated[:4]))}."
+    return RawTable(source, columns, lines[1:], remark.strip())
+
+
+def _decoded(source: str, content: bytes, encoding: str | None) -> tuple[str, str]:
+    """Return the text of a file, and its encoding."""
+    marks = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
+    if encoding is not None:
+        plain = codecs.lookup(encoding).name == "utf-8"
+        # Spreadsheet programs begin a file with a mark that is no part of the first name.
+        guesses = ["utf-8-sig" if plain else encoding]
+    elif marked := [name for mark, name in marks if content.startswith(mark)]:
+        guesses = marked
+    else:
+        zeros = [content[start : 2**16 : 2].count(0) for start in (0, 1)]
+        wide = len(content) % 2 == 0 and 4 * max(zeros) > min(len(content), 2**16) // 2
+        guesses = (
+            ["utf-16-be" if zeros[0] > zeros[1] else "utf-16-le"] if wide else ["utf-8", "cp1252", "latin-1"]
+        )
+    for guess in guesses:
+        try:
+            text = content.decode(guess)
+            return text, "utf-8" if guess == "utf-8-sig" else guess
+        except UnicodeDecodeError as problem:
+            reason = problem
+    hint = "; leave --encoding out to have it guessed, or give another" if encoding is not None else ""
+    raise ArgumentError(f"`{source}` must be a readable {guesses[0]} file; got {reason}{hint}.")
+
+
+def _guess_separator(text: str) -> str:
+    """The separator under which most of the first lines have as many cells as the header, which are many."""
+    sample = "".join(text.splitlines(keepends=True)[:_SAMPLE])
+    best, chosen = (0.0, 0), ","
+    for separator in _SEPARATORS:
+        try:
+            lengths = [len(row) for row in csv.reader(io.StringIO(sample), delimiter=separator) if row]
+        except csv.Error:
+            continue
+        if lengths and lengths[0] > 1:
+            share = sum(length == lengths[0] for length in lengths) / len(lengths)
+            if (share, lengths[0]) > best:
+                best, chosen = (share, lengths[0]), separator
+    return chosen
+
+
+def _shape(source: str, text: str, separator: str) -> tuple[list[int], list[int]]:
+    """The number of cells of each row, and the line on which it ends: pandas pads rows that are too short."""
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True, delimiter=separator)
+    lengths, lines = [], []
+    try:
+        for row in reader:
+            if row:  # an empty line is no row
+                lengths.append(len(row))
+                lines.append(reader.line_num)
+    except csv.Error as problem:
+        place = f"{problem} in line {reader.line_num}"
+        raise ArgumentError(
+            f"`{source}` must be a readable file of separated cells; got {place}."
+        ) from problem
+    return lengths, lines
+
+
+def _unique_names(names: Sequence[str]) -> list[str]:
+    """Names with a number behind every repetition, and for columns without one.
+
+    >>> _unique_names(["a", "b", "a", ""])
+    ['a', 'b', 'a (2)', 'column 4']
+    """
+    unique: list[str] = []
+    for place, name in enumerate(names, 1):
+        own, number = name or f"column {place}", 1
+        while own in unique or (number == 1 and not name and own in names):
+            number += 1
+            own = f"{name or f'column {place}'} ({number})"
+        unique.append(own)
+    return unique
+
+
+def parquet_table(path: Path, options: TableOptions) -> RawTable:
+    """Read the columns of a Parquet file."""
+    import pandas
+
+    source = f"parquet:{path}"
+    try:
+        with open_regular(path) as stream:
+            frame = pandas.read_parquet(stream, dtype_backend="numpy_nullable")
+    except ImportError:
+        raise ArgumentError("Parquet files need pyarrow: pip install 'certus[frames]'.") from None
     except Exception as problem:  # whatever Arrow makes of damage
         reason = describe_error(problem)
         raise ArgumentError(f"`{source}` must be a readable Parquet file; got {reason}.") from problem
-    return frame_table(frame, source)
+    return frame_table(frame, source, options)
 
 
-def frame_table(frame: Any, source: str) -> RawTable:
-    """Return the columns of a frame: numbers and days unchanged, all others as words."""
-    narwhals = optional_import("narwhals", "Frames need narwhals: pip install 'certus[frames]'.")
-    try:
-        table = narwhals.from_native(frame, eager_only=True)
-    except TypeError:
+def frame_table(frame: Any, source: str, options: TableOptions) -> RawTable:
+    """Return the columns of a pandas, polars or Arrow frame: numbers and days unchanged, others as words."""
+    import pandas
+
+    if not isinstance(frame, pandas.DataFrame):
+        convert = getattr(frame, "to_pandas", None)
         rule = "be a pandas, polars or Arrow frame"
-        raise ArgumentError(f"`frame` must {rule}; got {type(frame)}.") from None
-    repeated = sorted(name for name, count in Counter(map(str, table.columns)).items() if count > 1)
-    require(not repeated, source, "have different column names", ", ".join(repeated))
-    return RawTable(source, {str(label): _column(narwhals, source, table[label]) for label in table.columns})
+        require(callable(convert), "frame", rule, type(frame))
+        assert convert is not None
+        frame = convert()
+    names = _unique_names([str(label) for label in frame.columns])
+    gaps = {gap.lower() for gap in options.gaps}
+    columns = {name: _column(source, name, frame.iloc[:, at], gaps) for at, name in enumerate(names)}
+    return RawTable(source, columns)
 
 
-def _column(narwhals: Any, source: str, series: Any) -> RawColumn:
-    kind = series.dtype
-    if kind.is_numeric():
+def _column(source: str, name: str, series: Any, gaps: set[str]) -> RawColumn:
+    import pandas
+    from pandas.api import types
+
+    missing = series.isna().to_numpy(dtype=bool)
+    if types.is_complex_dtype(series):
+        raise ArgumentError(f"`{source}` must hold real numbers; got complex ones in {name!r}.")
+    if types.is_numeric_dtype(series) and not types.is_bool_dtype(series):
         # Integers beyond those that float64 distinguishes stay words.
-        ends = (series.min(), series.max()) if kind.is_integer() else ()
-        if all(value is None or abs(int(value)) <= 2**53 for value in ends):
-            return RawColumn(numbers=np.array(series.cast(narwhals.Float64).to_numpy(), dtype=np.float64))
-    missing = series.is_null().to_numpy().astype(bool)
-    if isinstance(kind, narwhals.Date | narwhals.Datetime):
-        moments = series.cast(narwhals.Datetime("us")).dt.timestamp("us").to_numpy()
-        days = np.where(missing, np.nan, np.where(missing, 0, moments).astype(np.float64) / _MICROSECONDS)
-        return RawColumn(numbers=days, days=True)
-    if kind.is_nested():
-        raise ArgumentError(f"`{source}` must hold numbers, words or dates; got {kind} in {series.name!r}.")
-    cells = series.to_list()
-    if any(isinstance(cell, complex) for cell in cells):
-        raise ArgumentError(f"`{source}` must hold real numbers; got complex ones in {series.name!r}.")
-    # NaN and NaT differ from themselves.
-    words = [
-        None if empty or cell != cell else str(cell).strip()
-        for cell, empty in zip(cells, missing, strict=True)
-    ]
-    return RawColumn([word or None for word in words])
+        present = series[~missing]
+        exact = not types.is_integer_dtype(series) or all(
+            abs(int(v)) <= 2**53 for v in (present.min(), present.max())
+        )
+        if exact or not len(present):
+            return RawColumn(numbers=series.to_numpy(dtype=np.float64, na_value=np.nan))
+    if types.is_datetime64_any_dtype(series):
+        moments = series.dt.tz_convert(None) if series.dt.tz is not None else series
+        days = (moments - pandas.Timestamp(0)) / pandas.Timedelta(days=1)
+        return RawColumn(numbers=days.to_numpy(dtype=np.float64), days=True)
+    cells = series.astype(object).tolist()
+    for cell, empty in zip(cells, missing, strict=True):
+        if not empty and isinstance(cell, Mapping | list | tuple | set | np.ndarray):
+            raise ArgumentError(
+                f"`{source}` must hold numbers, words or dates; got {type(cell)} in {name!r}."
+            )
+        if isinstance(cell, complex):
+            raise ArgumentError(f"`{source}` must hold real numbers; got complex ones in {name!r}.")
+    words = [None if empty else _word(cell) for cell, empty in zip(cells, missing, strict=True)]
+    return RawColumn([None if word is None or word == "" or word.lower() in gaps else word for word in words])
+
+
+def _word(cell: Any) -> str:
+    if isinstance(cell, datetime.date) and not isinstance(cell, datetime.datetime):
+        return cell.isoformat()
+    return str(cell).strip()

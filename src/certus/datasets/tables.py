@@ -1,27 +1,31 @@
 """Encodings of tables, learnt from their cells, and data sets of encoded tables.
 
-All problems of a table are reported in one message. A column is dropped, with a reason, if it is constant, if
-the options say so, or if it is an identifier: words that differ in every row, or whole numbers that differ in
-every row of a column with the name of an identifier.
+All problems of a table are in one message, the worst first. A column is dropped, with a reason, if it is
+constant, if the options say so, if it is a date (unless ``date_features`` ask for it), or if it is an
+identifier: words that differ in every row, or whole numbers that do and have the name of an identifier or, in
+more than 200 rows, are consecutive, sorted, or of one length of at least six digits.
 
 A numeric column x becomes (x − mean) / deviation, both of the training rows, so that moving it by one
 standard deviation costs 1. A categorical column becomes one 0/1 column for each category, with weight ½:
 changing the category moves two of them by 1 each and costs ½ + ½ = 1, as much as one standard deviation.
 
-The domain keeps one-hot columns in [0, 1] and leaves numbers free. It is a relaxation: a moved point may
-be "half one category, half another". Every true category lies in it, so a bound over it also bounds those.
+The domain keeps one-hot columns in [0, 1] and leaves numbers free. Training may use "half one category, half
+another"; certificates are about rows.
 
 A ``Recipe`` is learnt once, from the training table, and applied to every table that is read later: with the
-same categories, medians and types of columns. An unknown category has all of its inputs at 0; a missing
-number gets the training median. Both are reported with their shares. A missing column is named.
+same categories, medians and types of columns. An unknown category has all of its inputs at 0, unless there is
+a category "(other)"; a missing number gets the training median. Both are reported with their shares. Missing
+columns are named.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+import shlex
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -31,6 +35,7 @@ from torch import Tensor
 from certus.data import EncodedColumn, RowEncoding, Samples, season
 from certus.datasets.base import (
     FEWEST_ROWS,
+    PARTS,
     Array,
     SplitDataset,
     Targets,
@@ -41,25 +46,28 @@ from certus.datasets.base import (
     split_by,
     split_samples,
 )
-from certus.datasets.raw_table import (
-    READERS,
-    RawColumn,
-    RawTable,
-    TableProblems,
-    frame_table,
-    plain_number,
-    separator_hint,
+from certus.datasets.cells import (
+    Ambiguous,
+    Reading,
+    Style,
+    is_code,
+    looks_numeric,
+    parse_date,
+    read_booleans,
 )
+from certus.datasets.raw_table import RawColumn, RawTable, TableProblems, frame_table
 from certus.domains import Box, Unbounded
 from certus.errors import ArgumentError, require, truncate
 from certus.table_options import TableOptions
 
 MISSING_CATEGORY = "(missing)"
 """The category of a missing word."""
+OTHER_CATEGORY = "(other)"
+"""The category of all words beyond the most frequent ones."""
 MOST_LABELS = 50
-MOST_CATEGORIES = 100
 ONE_HOT_WEIGHT = 0.5
 _FEW = 20  # rows below which every row may have its own word
+_MANY = 200  # rows above which whole numbers may be an identifier without its name
 _IDENTIFIER = re.compile(r"(.*[_ ]|^)(id|uuid|guid|key|nr|index)|unnamed: \d+|.*[a-z]ID|row", re.IGNORECASE)
 
 
@@ -71,6 +79,7 @@ class Column:
     values: Array
     categories: tuple[str, ...] | None = None
     part_of: str = ""  # the column of the table that it was derived from
+    kind: str = "number"  # "date" for the day of one, "season" for what follows from a date
 
     @property
     def features(self) -> list[str]:
@@ -85,47 +94,91 @@ class ColumnRecipe:
     """Encoding of one column of a table."""
 
     name: str
-    kind: str  # one of ``READERS``, "category" or "dropped"
+    kind: str  # "number", "money", "percent", "date", "boolean", "category" or "dropped"
     missing: int  # missing values in the table that it was learnt from
     distinct: int  # different values there
-    categories: tuple[str, ...] = ()  # of a category, in order
+    categories: tuple[str, ...] = ()  # of a category or a boolean, in order
     median: float = 0.0  # of the training rows of a number; missing values get it
     reason: str = ""  # why it is dropped
+    style: Style = field(default_factory=Style)  # of its cells
+    dates: tuple[str, ...] = ()  # the features of a date
+    spellings: Mapping[str, str] = field(default_factory=dict)  # of a boolean: cell → category
+
+    @property
+    def discrete(self) -> bool:
+        return self.kind in ("category", "boolean")
 
     @property
     def becomes(self) -> str:
         """Description of the encoding."""
         if self.kind == "dropped":
             return f"dropped: {self.reason}"
-        if self.kind == "category":
-            return f"{len(self.categories)} one-hot columns"
-        text = "day and season (3 numbers)" if self.kind.startswith("date") else "a number"
-        missing = f"; missing ones become {self.median:.4g}, with an indicator column"
+        if self.discrete:
+            other = ", the rarest as (other)" if OTHER_CATEGORY in self.categories else ""
+            return f"{len(self.categories)} one-hot columns{other}"
+        parts = {"trend": "day", "season": "season"}
+        text = " and ".join(parts[part] for part in self.dates) if self.kind == "date" else "a number"
+        if self.kind == "date":
+            text += f" ({('trend' in self.dates) + 2 * ('season' in self.dates)} numbers)"
+        missing = f"; missing ones become {self.shown(self.median)}, with an indicator column"
         return text + missing if self.missing else text
 
-    def unencoded(self, raw: RawColumn) -> Column:
+    def shown(self, value: float) -> str:
+        """Write a number as the column does."""
+        return self.style.date(round(value)) if self.kind == "date" else self.style.number(value)
+
+    def category(self, cell: str | None) -> str:
+        """The category of a cell, which need not be among ``categories``."""
+        word = MISSING_CATEGORY if cell is None else self.spellings.get(cell, cell)
+        return OTHER_CATEGORY if word not in self.categories and OTHER_CATEGORY in self.categories else word
+
+    def read(self, raw: RawColumn, options: TableOptions | None = None) -> Array:
+        """Return (n,) float64 numbers, NaN where a cell is missing or of another type."""
+        options = options or TableOptions()
+        reading = raw.read(options, self.style)
+        if isinstance(reading, Reading) and (reading.kind == "date") == (self.kind == "date"):
+            return raw.parse(reading)
+        cells = {cell: _single(cell, self.kind == "date", options, self.style) for cell in raw.counts}
+        return Reading(self.kind, {cell: math.nan if v is None else v for cell, v in cells.items()}).numbers(
+            raw.words
+        )
+
+    def unencoded(self, raw: RawColumn, options: TableOptions | None = None) -> Column:
         """Return the column with NaN or the category of missing values where a value is missing."""
-        if self.kind != "category":
-            return Column(self.name, raw.parse(self.kind))
+        if not self.discrete:
+            return Column(self.name, self.read(raw, options))
         codes_of = {category: code for code, category in enumerate(self.categories)}
-        codes = [codes_of.get(MISSING_CATEGORY if cell is None else cell, -1) for cell in raw.words]
+        codes = [codes_of.get(self.category(cell), -1) for cell in raw.words]
         return Column(self.name, np.array(codes, dtype=np.int64), self.categories)
 
-    def encode(self, raw: RawColumn) -> list[Column]:
+    def encode(self, raw: RawColumn, options: TableOptions | None = None) -> list[Column]:
         """Return the encoded columns."""
-        column = self.unencoded(raw)
-        if self.kind == "category":
+        column = self.unencoded(raw, options)
+        if self.discrete:
             return [column]
         missing = np.isnan(column.values)
         filled = np.where(missing, self.median, column.values)
-        columns = [Column(self.name, filled)]
-        if self.kind.startswith("date"):
-            for part, wave in zip(("winter", "spring"), season(torch.from_numpy(filled)), strict=True):
-                columns.append(Column(f"{self.name} ({part})", wave.numpy(), part_of=self.name))
+        columns = [Column(self.name, filled, kind="date" if self.dates else "number")]
+        if "season" in self.dates:
+            waves = zip(("winter", "spring"), season(torch.from_numpy(filled)), strict=True)
+            columns += [
+                Column(f"{self.name} ({part})", wave.numpy(), None, self.name, "season")
+                for part, wave in waves
+            ]
+        if self.dates and "trend" not in self.dates:
+            columns = [replace(each, part_of=self.name) for each in columns[1:]]
         if self.missing:
             marks = missing.astype(np.int64)
             columns.append(Column(f"{self.name}?", marks, ("known", "missing"), part_of=self.name))
         return columns
+
+
+def _single(cell: str, date: bool, options: TableOptions, style: Style) -> float | None:
+    """A cell of a column that is not all of one type."""
+    if date:
+        return parse_date(cell, style.day_first is not False, options.date_format)
+    reading = RawColumn([cell]).read(options, style)
+    return reading.values.get(cell) if isinstance(reading, Reading) and reading.kind != "date" else None
 
 
 @dataclass(frozen=True)
@@ -134,17 +187,19 @@ class Recipe:
 
     columns: tuple[ColumnRecipe, ...]
     target: str  # the column that is predicted
-    target_kind: str  # one of ``READERS`` where its cells are numbers, "label" for words
+    target_recipe: ColumnRecipe  # its ``kind`` is "label" for words, "boolean" for yes and no
 
     @property
     def encoded(self) -> tuple[ColumnRecipe, ...]:
         return tuple(column for column in self.columns if column.kind != "dropped")
 
-    def encode(self, table: RawTable) -> list[Column]:
+    def encode(self, table: RawTable, options: TableOptions | None = None) -> list[Column]:
         """Return the encoded columns of a table."""
-        return [feature for column in self.encoded for feature in column.encode(table.columns[column.name])]
+        return [
+            each for column in self.encoded for each in column.encode(table.columns[column.name], options)
+        ]
 
-    def check(self, table: RawTable) -> None:
+    def check(self, table: RawTable, options: TableOptions | None = None) -> None:
         """Raise ``ArgumentError`` with all problems of a new table."""
         problems = TableProblems(table)
         lacks = [column.name for column in self.encoded if column.name not in table.columns]
@@ -155,17 +210,33 @@ class Recipe:
             if column.name in lacks:
                 continue
             raw = table.columns[column.name]
-            if column.kind == "category":
+            if column.discrete:
                 word = MISSING_CATEGORY in raw.words or (
                     MISSING_CATEGORY in column.categories and not column.missing
                 )
                 if word and (column.missing or raw.missing.any()):
-                    _add_ambiguous(problems, column.name, " of this table and that of the run")
+                    _add_ambiguous_category(problems, column.name, " of this table and that of the run")
                 continue
-            values = raw.parse(column.kind)
+            reading = raw.read(options or TableOptions(), column.style)
+            if isinstance(reading, Ambiguous):
+                problems.add_ambiguous(column.name, reading)
+                continue
+            if (
+                isinstance(reading, Reading)
+                and reading.kind != column.kind
+                and "percent" in (reading.kind, column.kind)
+            ):
+                first = np.flatnonzero(~raw.missing)
+                unit = "percentages" if column.kind == "percent" else "no percentages"
+                problems.add_cells(
+                    f"hold {unit} in column {column.name!r}, as the run's table did", column.name, first
+                )
+                continue
+            values = column.read(raw, options)
             bad = np.flatnonzero(np.isinf(values) | (np.isnan(values) & ~raw.missing))
-            content = "dates" if column.kind.startswith("date") else "numbers"
-            problems.add_cells(f"hold {content} in column {column.name!r}", column.name, bad)
+            content = "dates" if column.kind == "date" else "numbers"
+            remedy = _gap_remedy(raw, bad)
+            problems.add_cells(f"hold {content} in column {column.name!r}", column.name, bad, remedy)
         problems.refuse()
 
     def unknown(self, table: RawTable) -> list[str] | None:
@@ -175,9 +246,9 @@ class Recipe:
         return [
             cell
             for column in self.encoded
-            if column.kind == "category"
+            if column.discrete
             for cell in table.columns[column.name].words
-            if cell is not None and cell not in column.categories
+            if cell is not None and column.spellings.get(cell, cell) not in column.categories
         ]
 
     def notes(self, table: RawTable) -> tuple[str, ...]:
@@ -185,22 +256,34 @@ class Recipe:
         notes = [table.remark] if table.remark else []
         for column in self.encoded:
             raw = table.columns[column.name]
-            if column.kind == "category":
-                cells = [MISSING_CATEGORY if cell is None else cell for cell in raw.words]
+            if column.discrete:
+                cells = [column.category(cell) for cell in raw.words]
                 unknown = sorted(set(cells) - set(column.categories))
                 if unknown:
                     share = sum(cell in unknown for cell in cells) / len(cells)
                     reason = f"a category that no row of the run had: {_listed(unknown)}"
                     notes.append(f"{share:.2%} of {column.name!r} count as unknown, {reason}.")
             elif not column.missing and raw.missing.any():
-                share, fill = float(raw.missing.mean()), f"the training median, {column.median:.4g}"
+                share, fill = float(raw.missing.mean()), f"the training median, {column.shown(column.median)}"
                 notes.append(f"{share:.2%} of {column.name!r} are missing: they get {fill}.")
         return tuple(notes)
 
 
-def _add_ambiguous(problems: TableProblems, label: str, where: str = "") -> None:
+def _gap_remedy(raw: RawColumn, rows: Array) -> str:
+    """The option for a cell that may mark missing values: the most frequent of those that do not fit."""
+    cells = Counter(raw.words[row] for row in rows.tolist() if raw.words[row] is not None)
+    if not cells:
+        return ""
+    cell, count = cells.most_common(1)[0]
+    assert cell is not None
+    short = len(cell) <= 12 and (cell[:1] in "<>" or not any(sign.isdigit() for sign in cell))
+    again = f" ({count} times)" if count > 1 else ""
+    return f". If {cell!r}{again} marks a missing value, give --na={shlex.quote(cell)}" if short else ""
+
+
+def _add_ambiguous_category(problems: TableProblems, label: str, where: str = "") -> None:
     rule = f"have no category {MISSING_CATEGORY!r} in a column with missing values, which form that category"
-    problems.add(rule, f"both in column {label!r}{where}; fill the missing values, or rename the category")
+    problems.add(rule, f"both in column {label!r}{where}; fill the missing values, or rename the category", 1)
 
 
 def _listed(names: Sequence[str], most: int = 3) -> str:
@@ -230,40 +313,67 @@ def from_frame(
     """
     chosen = options or TableOptions()
     chosen = chosen if target is None else replace(chosen, target=target)
-    return make_data(frame_table(frame, name), chosen, seed=seed, standardize=standardize)
+    return make_data(frame_table(frame, name, chosen), chosen, seed=seed, standardize=standardize)
+
+
+@dataclass(frozen=True)
+class LearntTable:
+    """What is made of each column of a table, and what is wrong with it.
+
+    Attributes:
+        columns: of all but the target, without medians; target: None where it has a problem.
+        problems: why it is refused, the worst first.
+    """
+
+    columns: tuple[ColumnRecipe, ...]
+    target: ColumnRecipe
+    targets: Targets | None
+    problems: TableProblems
+
+
+def learn_table(raw: RawTable, options: TableOptions) -> LearntTable:
+    """Infer the type of every column; raise for options that do not fit."""
+    target = list(raw.columns)[-1] if options.target is None else options.target
+    _require_column(raw, "target", target)
+    problems = TableProblems(raw)
+    if len(raw.columns) < 2:
+        content = f"only the column {target!r}; give --separator if it is not {options.separator or ','!r}"
+        problems.add("have a feature beside its target", content)
+    elif len(raw) < FEWEST_ROWS:
+        problems.add(f"have at least {FEWEST_ROWS} rows", str(len(raw)))
+    problems.refuse()
+    named = {"drop": options.dropped, "keep": options.kept, "categorical": options.categories}
+    for option, names in named.items():
+        for name in names:
+            _require_column(raw, option, name, "name columns", but=target)
+    columns = [
+        _learn(label, column, options, problems) for label, column in raw.columns.items() if label != target
+    ]
+    targets, recipe = _learn_targets(target, raw.columns[target], options, problems)
+    if all(column.kind == "dropped" for column in columns) and not len(problems):
+        reasons = "; ".join(f"{column.name} is {column.reason}" for column in columns[:4])
+        problems.add("have at least one usable feature", f"none ({reasons})")
+    return LearntTable(tuple(columns), recipe, targets, problems)
 
 
 def make_data(
     raw: RawTable, options: TableOptions, *, seed: int = 0, standardize: bool = True
 ) -> SplitDataset:
     """Make a data set of a table: infer types, split, and scale by the training rows."""
-    target = list(raw.columns)[-1] if options.target is None else options.target
-    _require_column(raw, "target", target)
-    problems = TableProblems(raw)
-    if len(raw.columns) < 2:
-        hint = separator_hint([target])
-        problems.add("have a feature beside its target", f"only the column {target!r}{hint}")
-    elif len(raw) < FEWEST_ROWS:
-        problems.add(f"have at least {FEWEST_ROWS} rows", str(len(raw)))
-    problems.refuse()
-    for option, names in (("drop", options.dropped), ("categorical", options.categories)):
-        for name in names:
-            _require_column(raw, option, name, "name columns", but=target)
-    columns = [
-        _learn(label, column, options, problems) for label, column in raw.columns.items() if label != target
-    ]
-    targets, kind = _learn_targets(target, raw.columns[target], problems)
-    if all(column.kind == "dropped" for column in columns) and not len(problems):
-        reasons = "; ".join(f"{column.name} is {column.reason}" for column in columns[:4])
-        problems.add("have at least one usable feature", f"none ({reasons})")
-    problems.refuse()
+    learnt = learn_table(raw, options)
+    learnt.problems.refuse()
+    targets = learnt.targets
     assert targets is not None
     rows = _split(raw, options, targets, seed)
-    recipe = Recipe(tuple(_with_median(column, raw, rows) for column in columns), target, kind)
-    unencoded = [column.unencoded(raw.columns[column.name]) for column in recipe.encoded]
+    columns = tuple(_with_median(column, raw, rows, options) for column in learnt.columns)
+    recipe = Recipe(columns, learnt.target.name, learnt.target)
+    unencoded = [column.unencoded(raw.columns[column.name], options) for column in recipe.encoded]
     sha256 = digest_arrays(contents(unencoded, targets))
-    data = table(raw.source, recipe.encode(raw), targets, rows, sha256=sha256, standardize=standardize)
-    return replace(data, recipe=recipe)
+    data = table(
+        raw.source, recipe.encode(raw, options), targets, rows, sha256=sha256, standardize=standardize
+    )
+    notes = [raw.remark] * bool(raw.remark)
+    return replace(data, recipe=recipe, notes=(*notes, *warnings_of(raw, recipe, unencoded, targets, rows)))
 
 
 def _require_column(
@@ -276,10 +386,10 @@ def _require_column(
 
 
 def _learn(label: str, raw: RawColumn, options: TableOptions, problems: TableProblems) -> ColumnRecipe:
-    """Infer the encoding of a column: a number, a date, a category, or none."""
+    """Infer the encoding of a column: a number, a date, a boolean, a category, or none."""
     missing, distinct = raw.missing, raw.distinct
     recipe = ColumnRecipe(label, "dropped", int(missing.sum()), distinct)
-    identifier = replace(recipe, reason="an identifier, different in every row")
+    identifier = replace(recipe, reason="an identifier, different in every row (--keep keeps it)")
     if label in options.dropped:
         return replace(recipe, reason="asked for")
     if distinct == 0 or (distinct == 1 and not missing.any()):
@@ -288,95 +398,197 @@ def _learn(label: str, raw: RawColumn, options: TableOptions, problems: TablePro
         remedy = "; leave --missing at median, or fill them"
         problems.add_cells("have no missing values", label, np.flatnonzero(missing), remedy)
     if label in options.categories:
-        return _as_category(recipe, raw, problems)
-    kind, count = raw.kind, int((~missing).sum())
-    if kind is None:
-        _check_slips(label, raw, problems)
-        numbers = any(cell is not None and plain_number(cell) is not None for cell in raw.words)
-        return identifier if distinct == count > _FEW and not numbers else _as_category(recipe, raw, problems)
-    values = raw.parse(kind)
-    present = values[~missing]
-    if kind == "date, day first":
-        month_first = raw.parse("date, month first")[~missing]
-        if not np.isnan(month_first).any() and (month_first != present).any():
-            rule = "have dates that can be read one way only, such as 2024-03-01"
-            problems.add_cells(rule, label, np.flatnonzero(~missing)[:1])
+        return _as_category(recipe, raw, options, problems)
+    if spellings := read_booleans(raw.counts):
+        return _as_category(replace(recipe, spellings=spellings), raw, options, problems)
+    reading, count = raw.read(options), int((~missing).sum())
+    if isinstance(reading, Ambiguous):
+        problems.add_ambiguous(label, reading)
+        return recipe
+    kept = label in options.kept
+    if reading is None:
+        if _check_slips(label, raw, options, problems):
+            return recipe
+        if distinct == count > _FEW and not kept:
+            return identifier
+        return _as_category(recipe, raw, options, problems)
+    recipe = replace(recipe, kind=reading.kind, style=reading.style)
+    values = raw.parse(reading)
     problems.add_cells("hold finite numbers", label, np.flatnonzero(np.isinf(values)))
-    every_row_differs = distinct == count and bool((present == np.round(present)).all())
-    if kind == "number" and every_row_differs and _IDENTIFIER.fullmatch(label):
+    if reading.kind == "date":
+        if not options.dates:
+            reason = "a date, which can order and split (--split-by); --date-features trend,season uses it"
+            return replace(recipe, kind="dropped", reason=reason)
+        return replace(recipe, dates=options.dates)
+    if not kept and reading.kind == "number" and _is_identifier(label, values[~missing]):
         return identifier
-    return replace(recipe, kind=kind)
+    return recipe
 
 
-def _as_category(recipe: ColumnRecipe, raw: RawColumn, problems: TableProblems) -> ColumnRecipe:
-    words = raw.words
-    if recipe.distinct > MOST_CATEGORIES:
-        rows = (row for row, cell in enumerate(words) if cell is not None and plain_number(cell) is None)
-        at = next(rows, 0)
-        problems.add(
-            f"have at most {MOST_CATEGORIES} categories in a column that is not numeric",
-            f"{recipe.distinct} in column {recipe.name!r}, such as {words[at]!r} in "
-            f"{problems.table.place(at)}; --drop the column if it is an identifier, or correct its numbers",
-        )
-    categories = sorted({cell for cell in words if cell is not None})
-    if recipe.missing and MISSING_CATEGORY in categories:
-        _add_ambiguous(problems, recipe.name)
-    return replace(
-        recipe, kind="category", categories=(*categories, *([MISSING_CATEGORY] if recipe.missing else []))
+def _is_identifier(label: str, values: Array) -> bool:
+    """Whether whole numbers that all differ look like an identifier."""
+    whole = bool(np.isfinite(values).all() and (values == np.round(values)).all())
+    if not whole or len(np.unique(values)) < len(values):
+        return False
+    if _IDENTIFIER.fullmatch(label):
+        return True
+    steps = np.diff(values)
+    consecutive = values.max() - values.min() == len(values) - 1
+    ordered = bool((steps > 0).all() or (steps < 0).all())
+    lengths = {len(f"{abs(value):.0f}") for value in (values.min(), values.max())}
+    return len(values) > _MANY and (consecutive or ordered or (len(lengths) == 1 and lengths.pop() >= 6))
+
+
+def _as_category(
+    recipe: ColumnRecipe, raw: RawColumn, options: TableOptions, problems: TableProblems
+) -> ColumnRecipe:
+    words = Counter({recipe.spellings.get(cell, cell): 0 for cell in raw.counts})
+    for cell, count in raw.counts.items():
+        words[recipe.spellings.get(cell, cell)] += count
+    if recipe.missing and MISSING_CATEGORY in words:
+        _add_ambiguous_category(problems, recipe.name)
+    chosen = sorted(words)
+    if len(chosen) > options.max_categories:
+        ranked = sorted(words, key=lambda word: (-words[word], word))
+        chosen = [*sorted(set(ranked[: options.max_categories - 1]) - {OTHER_CATEGORY}), OTHER_CATEGORY]
+    kind = "boolean" if recipe.spellings else "category"
+    return replace(recipe, kind=kind, categories=(*chosen, *([MISSING_CATEGORY] if recipe.missing else [])))
+
+
+def _check_slips(label: str, raw: RawColumn, options: TableOptions, problems: TableProblems) -> bool:
+    """Report typing errors that would turn a column of numbers or dates into categories; return whether."""
+    if any(map(is_code, raw.counts)):
+        return False
+    present = sum(raw.counts.values())
+    tests = (
+        ("numbers", looks_numeric),
+        ("dates", lambda cell: parse_date(cell, True, options.date_format) is not None),
     )
-
-
-def _check_slips(label: str, raw: RawColumn, problems: TableProblems) -> None:
-    """Report typing errors that would turn a column of numbers or dates into categories."""
-    present = {row: cell for row, cell in enumerate(raw.words) if cell is not None}
-    for kind, read in READERS.items():
-        slips = [row for row, cell in present.items() if read(cell) is None]
-        if 2 * len(slips) < len(present):
-            content = "dates" if kind.startswith("date") else "numbers"
-            rule = f"hold {content} in a column most of whose cells are {content}"
+    for content, fits in tests:
+        wrong = {cell for cell in raw.counts if not fits(cell)}
+        slips = [row for row, cell in enumerate(raw.words) if cell in wrong]
+        rule = f"hold {content} in a column most of whose cells are {content}"
+        if not slips and content == "numbers":  # each is a number, but under no one convention
+            rule = "write its numbers in one convention, 1,234.5 or 1.234,5"
+            rows = [row for row, cell in enumerate(raw.words) if cell is not None and "," in cell]
+            problems.add_cells(rule, label, np.array(rows), "; correct the others, or --drop the column")
+            return True
+        if 2 * len(slips) < present:
             remedy = (
-                f", where {len(present) - len(slips)} of {len(present)} are. Repair the cell; if they are "
-                "categories, name the column in --categorical"
+                f", where {present - len(slips)} of {present} are{_gap_remedy(raw, np.array(slips))}. "
+                "Repair the cell; if they are categories, name the column in --categorical"
             )
             problems.add_cells(rule, label, np.array(slips), remedy)
-            return
+            return True
+    return False
 
 
-def _learn_targets(label: str, raw: RawColumn, problems: TableProblems) -> tuple[Targets | None, str]:
+def _learn_targets(
+    label: str, raw: RawColumn, options: TableOptions, problems: TableProblems
+) -> tuple[Targets | None, ColumnRecipe]:
     """Infer labels or numbers, and the type of their cells; None if there is a problem."""
     before = len(problems)
     rule = "have no missing values in the target column: remove the rows without one"
     problems.add_cells(rule, label, np.flatnonzero(raw.missing))
-    kind = "number" if raw.cells is None else raw.kind
-    if kind is None:
-        _check_slips(label, raw, problems)
-    if kind is None or kind.startswith("date"):
-        if raw.distinct > MOST_LABELS and len(problems) == before:
-            rule = f"have numbers, or at most {MOST_LABELS} different labels, in the target column {label!r}"
-            problems.add(rule, f"{raw.distinct} labels")
-        kind = "label"
+    recipe = ColumnRecipe(label, "label", int(raw.missing.sum()), raw.distinct)
+    if spellings := read_booleans(raw.counts):
+        recipe = replace(recipe, kind="boolean", spellings=spellings)
+    reading = None if spellings else raw.read(options)
+    if isinstance(reading, Ambiguous):
+        problems.add_ambiguous(label, reading)
+    elif reading is None and not spellings:
+        _check_slips(label, raw, options, problems)
+    words = reading is None or (isinstance(reading, Reading) and reading.kind == "date")
+    if words and raw.distinct > MOST_LABELS and len(problems) == before:
+        rule = f"have numbers, or at most {MOST_LABELS} different labels, in the target column {label!r}"
+        problems.add(rule, f"{raw.distinct} labels")
     if raw.distinct < 2:
         problems.add("have at least 2 different targets", str(raw.distinct))
-    values = np.array(list(raw.words)) if kind == "label" else raw.parse(kind)
-    if kind != "label":
+    if isinstance(reading, Reading) and not words:
+        recipe = replace(recipe, kind=reading.kind, style=reading.style)
+        values = raw.parse(reading)
         problems.add_cells("hold finite numbers", label, np.flatnonzero(np.isinf(values)))
     if len(problems) > before:
-        return None, kind
-    if kind == "label":
-        return labelled(problems.table.source, values), kind
+        return None, recipe
+    if words:
+        names = np.array([recipe.spellings.get(str(word), str(word)) for word in raw.words])
+        return labelled(problems.table.source, names), recipe
     distinct = np.unique(values)
     if len(distinct) <= MOST_LABELS and (distinct == np.round(distinct)).all():
         # Named as whole numbers whether the file says 3 or 3.0.
-        names = tuple(f"{value:.0f}" for value in distinct)
-        return replace(labelled(problems.table.source, values), class_names=names), kind
-    return Targets(values), kind
+        whole = tuple(f"{value:.0f}" for value in distinct)
+        return replace(labelled(problems.table.source, values), class_names=whole), recipe
+    return Targets(values), recipe
 
 
-def _with_median(column: ColumnRecipe, raw: RawTable, rows: Mapping[str, Tensor]) -> ColumnRecipe:
+_SURE = 0.995  # of a single column: a leak
+_MOST_TRIED = 5000  # rows
+
+
+def warnings_of(
+    raw: RawTable, recipe: Recipe, columns: Sequence[Column], targets: Targets, rows: Mapping[str, Tensor]
+) -> Iterator[str]:
+    """Yield what looks like a leak, an identifier or a duplicate across splits."""
+    train = rows["train"].numpy()[:_MOST_TRIED]
+    for column, values in zip(recipe.encoded, columns, strict=True):
+        share = _single_score(
+            values.values[train], values.categories is not None, targets.values[train], targets.classes
+        )
+        if share >= _SURE:
+            what = "balanced accuracy" if targets.classes else "R²"
+            yield (
+                f"Leak? {column.name!r} alone predicts {recipe.target!r} with {what} {share:.3f}. If it is "
+                f"known only afterwards, --drop {column.name}."
+            )
+        present = len(raw) - column.missing
+        if column.kind == "number" and column.distinct == present > _FEW and _whole(raw.columns[column.name]):
+            yield f"Identifier? Every row has its own {column.name!r}; --drop {column.name} if it is one."
+        elif column.kind == "category" and column.distinct > max(_FEW, present // 2):
+            yield (
+                f"Identifier? {column.name!r} has {column.distinct} different words in {present} rows; "
+                f"--drop {column.name} if they are names."
+            )
+    keys = list(zip(*(raw.columns[column.name].words for column in recipe.encoded), strict=True))
+    seen = {keys[row] for row in rows["train"].tolist()}
+    for part in PARTS[1:]:
+        again = sum(keys[row] in seen for row in rows[part].tolist())
+        if again and 4 * len({*keys}) > len(keys):  # in a table of few values rows repeat by chance
+            yield f"Duplicates: {again} of {len(rows[part])} {part} rows have a twin among the training rows."
+
+
+def _whole(raw: RawColumn) -> bool:
+    return all("." not in word and "," not in word for word in raw.counts)
+
+
+def _single_score(values: Array, discrete: bool, targets: Array, classes: int | None) -> float:
+    """How well one column alone predicts the target: balanced accuracy or R², on rows left out of the fit."""
+    from sklearn.metrics import balanced_accuracy_score, r2_score
+    from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
+
+    half = len(values) // 2
+    numbers = np.nan_to_num(values.astype(np.float64), nan=-1e30)
+    inputs = (numbers[:, None] == np.unique(numbers)[None]).astype(float) if discrete else numbers[:, None]
+    fewest = min(len(np.unique(part)) for part in (targets[:half], targets[half:]))
+    if half < _FEW or fewest < 2 or 5 * (classes or 1) > half:
+        return 0.0
+    with np.errstate(all="ignore"):
+        inputs = inputs.clip(-3e38, 3e38)
+    kind = DecisionTreeRegressor if classes is None else DecisionTreeClassifier
+    tree = kind(max_leaf_nodes=64, random_state=0).fit(inputs[:half], targets[:half])
+    guesses = tree.predict(inputs[half:])
+    score = r2_score if classes is None else balanced_accuracy_score
+    if classes is not None and not set(np.unique(guesses)) <= set(np.unique(targets[half:])):
+        return float(np.mean(guesses == targets[half:])) - 0.01
+    return float(score(targets[half:], guesses))
+
+
+def _with_median(
+    column: ColumnRecipe, raw: RawTable, rows: Mapping[str, Tensor], options: TableOptions
+) -> ColumnRecipe:
     """Add the median of the training rows, for missing values; 0 if none of them has a value."""
-    if column.kind in ("dropped", "category"):
+    if column.kind == "dropped" or column.discrete:
         return column
-    values = raw.columns[column.name].parse(column.kind)[rows["train"].numpy()]
+    values = column.read(raw.columns[column.name], options)[rows["train"].numpy()]
     present = values[~np.isnan(values)]
     return replace(column, median=float(np.median(present)) if len(present) else 0.0)
 
@@ -393,15 +605,53 @@ def _split(raw: RawTable, options: TableOptions, targets: Targets, seed: int) ->
     column = raw.columns[by]
     problems = TableProblems(raw)
     problems.add_cells("have a value to split by in every row", by, np.flatnonzero(column.missing))
+    reading = column.read(options)
+    if isinstance(reading, Ambiguous):
+        problems.add_ambiguous(by, reading)
     problems.refuse()
-    kind = column.kind
-    way = way or ("time" if (kind or "").startswith("date") else "group")
+    dated = isinstance(reading, Reading) and reading.kind == "date"
+    way = way or ("time" if dated else "group")
     if way == "group":
         return split_by(source, seed, way, np.array(list(column.words)))
-    if kind is None:
+    if not isinstance(reading, Reading):
         rule = "be a column of dates or numbers to split by time"
         raise ArgumentError(f"`split_by` must {rule}; got {by!r}.")
-    return split_by(source, seed, way, column.parse(kind))
+    return split_by(source, seed, way, column.parse(reading))
+
+
+def decode_rows(data: SplitDataset, inputs: Tensor) -> dict[str, list[str]]:
+    """Write (n, features) encoded rows in the columns, units and formats of the table that they come from.
+
+    Columns that are no features are left out. A missing value is an empty cell, an unknown category "(new)".
+    """
+    recipe, encoding = data.recipe, data.train.encoding
+    if recipe is None or encoding is None:
+        raise ArgumentError(f"`data` must be a table with named columns; got {data.name}.")
+    raw = inputs.detach().cpu().double() * encoding.scales + encoding.means
+    columns: dict[str, list[str]] = {}
+    for column, encoded in zip(recipe.encoded, encoding.columns, strict=True):
+        part = raw[:, list(encoded.inputs)]
+        if column.discrete:
+            words = [*column.categories, "(new)"]
+            codes = torch.where(part.amax(1) > 0.5, part.argmax(1), len(column.categories))
+            cells = ["" if words[code] == MISSING_CATEGORY else words[code] for code in codes.tolist()]
+        elif encoded.kind == "season":
+            cells = [f"{_day_of_year(*pair):%d %B}" for pair in part.tolist()]
+        else:
+            cells = [column.shown(value) for value in part[:, 0].tolist()]
+        if encoded.mark:
+            gaps = raw[:, encoded.mark[1]] > 0.5
+            cells = ["" if gap else cell for gap, cell in zip(gaps.tolist(), cells, strict=True)]
+        columns[column.name] = cells
+    return columns
+
+
+def _day_of_year(winter: float, spring: float) -> Any:
+    """A date of 1970 with these cosine and sine of its season."""
+    import datetime
+
+    turn = math.atan2(spring, winter) / (2 * math.pi) % 1
+    return datetime.date(1970, 1, 1) + datetime.timedelta(days=int(turn * 365))
 
 
 def table(
@@ -484,8 +734,8 @@ def encode_columns(columns: Sequence[Column], means: Array, scales: Array) -> Ar
             with np.errstate(over="ignore"):
                 matrix[:, start] = standardise(column.values, means[start], scales[start])
         else:
-            known = np.flatnonzero(column.values >= 0)
-            matrix[known, start + column.values[known].astype(np.int64)] = 1
+            rows = np.flatnonzero(column.values >= 0)
+            matrix[rows, start + column.values[rows].astype(np.int64)] = 1
         start += len(column.features)
     return matrix
 
@@ -493,14 +743,16 @@ def encode_columns(columns: Sequence[Column], means: Array, scales: Array) -> Ar
 def _encoded_columns(columns: Sequence[Column]) -> tuple[EncodedColumn, ...]:
     """Return the inputs that belong to each column of the table."""
     inputs: dict[str, tuple[list[int], list[int]]] = {}
+    kinds: dict[str, str] = {}
     start = 0
     for column in columns:
+        kinds.setdefault(column.part_of or column.name, column.kind)
         numbers, one_hot = inputs.setdefault(column.part_of or column.name, ([], []))
         places = numbers if column.categories is None else one_hot
         places += range(start, start + len(column.features))
         start += len(column.features)
     return tuple(
-        EncodedColumn(name, "number" if len(numbers) == 1 else "date", tuple(numbers), tuple(one_hot))
+        EncodedColumn(name, kinds[name], tuple(numbers), tuple(one_hot))
         if numbers
         else EncodedColumn(name, "category", tuple(one_hot))
         for name, (numbers, one_hot) in inputs.items()

@@ -1,1 +1,1 @@
-"""Results as text: what commands print, and what ``print(certificate)`` shows."""
+"""Tables, figures and the report of results, for commands, notebooks and ``print``."""

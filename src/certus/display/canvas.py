@@ -1,4 +1,4 @@
-"""Empty figures, their colours, titles and legends, and writing them to files, without global state."""
+"""Figures without global state: colours, titles, legends, and files."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def run_colour(index: int) -> str:
 
 @dataclass(frozen=True)
 class Line:
-    """A named line, drawn by matplotlib in figures and by plotly in reports."""
+    """A named line, drawn by matplotlib in figures and by the basic bundle of plotly.js in reports."""
 
     name: str
     x: Sequence[float]

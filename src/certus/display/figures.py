@@ -225,14 +225,20 @@ def accuracy_lines(certificate: Certificate, farthest: float) -> list[Line]:
     x = sorted(radii)
     curve = certificate.accuracies(x)
 
-    most, attacked = f"at most ({certificate.lower_evidence})", [one.attacked for one in curve]
+    most, attacked = f"at most ({certificate.lower_evidence})", [bracket.attacked for bracket in curve]
     lines = [
-        Line(f"at least ({certificate.evidence})", x, [one.certified for one in curve], PROVEN, step="pre"),
+        Line(
+            f"at least ({certificate.evidence})",
+            x,
+            [bracket.certified for bracket in curve],
+            PROVEN,
+            step="pre",
+        ),
         Line(most, x, attacked, ATTAINED, "dash", "post", filled=True),
     ]
     if certificate.population is not None:
-        low = [one.population_certified for one in curve]
-        high = [one.population_attacked for one in curve]
+        low = [bracket.population_certified for bracket in curve]
+        high = [bracket.population_attacked for bracket in curve]
         lines.append(Line("population at least", x, low, POPULATION, "dash", "pre"))
         lines.append(Line("population at most", x, high, POPULATION, "dot", "post"))
     return lines
@@ -270,7 +276,7 @@ def bracket_figure(certificate: Certificate, title: str = "") -> Figure:
         losses.set_ylim(-_BELOW * ceiling, ceiling)
         if guessing < ceiling:
             losses.axhline(guessing, color=ESTIMATED, linewidth=0.8)
-            where, words = (0.02, guessing), "ln K: bounds above it say nothing"
+            where, words = (0.02, guessing), "a constant answer: bounds above it say nothing"
             losses.annotate(words, where, xycoords=("axes fraction", "data"), va="bottom", fontsize=8)
     if classify:
         canvas.draw_lines(grid[1], bracket_lines(certificate, curve, "error"))
@@ -345,7 +351,7 @@ def smoothed_figure(certificate: SmoothedCertificate, title: str = "") -> Figure
 
 
 def layer_curvatures(bound: SmoothnessBound) -> list[tuple[str, float]]:
-    """Return what each layer, named as in ``2 (ELU)``, adds to the curvature, if positive and finite."""
+    """Return the positive and finite contributions of layers, named as in ``2 (ELU)``, to the curvature."""
     return [
         (f"{layer.path} ({layer.kind})" if layer.path else f"the {layer.kind}", layer.curvature)
         for layer in bound.layers
@@ -383,7 +389,7 @@ def smoothness_figure(bound: SmoothnessBound, sampled: float | None = None) -> F
     right.set_yticks(range(len(sizes)), labels)
     right.invert_yaxis()
     right.margins(x=0.18)
-    right.set(xlabel="adds to the curvature", ylabel="layer", title="what each layer adds (sum rule)")
+    right.set(xlabel="curvature", ylabel="layer", title="contribution of each layer (sum rule)")
     for axes in (left, right):
         axes.spines[["top", "right"]].set_visible(False)
     return figure
@@ -417,7 +423,7 @@ def sensitivity_figure(moves: Sequence[Any], clean: Mapping[str, float], share: 
 
 
 def training_curves(history: Sequence[Mapping[str, Any]]) -> dict[str, tuple[str, dict[str, list[float]]]]:
-    """Map each measured quantity to the label of its axis, and its curves by epoch, by their names."""
+    """Return, for each measured quantity, the label of its axis, and its curves by epoch."""
     # Without an adversary nothing is moved.
     training = "training" if history[-1]["rho_running"] is None else "training, at moved inputs"
     held_out, quantities = "held out, unmoved data", {}
@@ -454,3 +460,91 @@ def training_figure(history: Sequence[Mapping[str, Any]], title: str = "") -> Fi
         lines = {name: Curve(epochs, values, values, values) for name, values in curves.items()}
         panels.append(Panel("", "epoch", label, lines, ticks=ticks))
     return sweep_figure(panels, title)
+
+
+# Monitoring: distance by time, with the line of chance and the budget
+
+_VERDICTS = {"fine": (COLOURS[2], "o"), "alarm": (COLOURS[1], "X"), "undecided": (COLOURS[6], "s")}
+_MOST_TICKS = 14
+
+
+def monitor_figure(results: Sequence[Mapping[str, Any]], title: str = "") -> Figure:
+    """Draw stored checks in their order: the change in multiples of chance, with the alarm line; the distance
+    with the budget; and errors that were met, with the bound where it is not vacuous."""
+    require(len(results) > 0, "results", "hold a check", "none")
+    met = [_met(result) for result in results]
+    errors = any(value is not None for value in met)
+    panels = 3 if errors else 2
+    figure = canvas.new_figure(max(6.0, min(12.0, 1.5 + 0.45 * len(results))), 0.6 + 2.1 * panels)
+    grid = figure.subplots(panels, 1, squeeze=False, sharex=True)[:, 0]
+    places, (first, second) = range(len(results)), grid[:2]
+    change = [result["statistic"] for result in results]
+    first.plot(places, change, color=COLOURS[6], linewidth=0.8, zorder=1)
+    lines = [result["line"] for result in results]
+    first.plot(places, lines, color=COLOURS[1], linestyle="--", label="alarm line")
+    for verdict, (colour, marker) in _VERDICTS.items():
+        inside = [place for place in places if results[place]["verdict"] == verdict]
+        values = [change[place] for place in inside]
+        if inside:
+            first.plot(inside, values, color=colour, marker=marker, linestyle="none", label=verdict, zorder=3)
+    first.set_ylabel(broken("change, in multiples of chance", 2.0))
+    first.set_ylim(0, None)
+    low, high = ([_root(result, side) for result in results] for side in ("low", "high"))
+    second.vlines(places, low, high, color=COLOURS[6], linewidth=4, alpha=0.5, label="at least – at most")
+    budget = [math.sqrt(result["rho"] / result["distance"]["unit"]) for result in results]
+    second.plot(places, budget, color=COLOURS[0], label="budget √ρ")
+    units = results[-1].get("units") or "units of the inputs"
+    second.set_ylabel(broken(f"distance ({units})", 2.0))
+    second.set_ylim(0, None)
+    if errors:
+        _draw_met(grid[2], results, met)
+    for each in grid:
+        each.spines[["top", "right"]].set_visible(False)
+    handles, names = (
+        first_ + second_
+        for first_, second_ in zip(
+            *(each.get_legend_handles_labels() for each in (first, second)), strict=True
+        )
+    )
+    canvas.legend_below(figure, handles, names)
+    step = -(-len(results) // _MOST_TICKS)
+    ticks = [canvas.literal_text(str(result["name"])) for result in results]
+    grid[-1].set_xticks(list(places)[::step], ticks[::step], rotation=45, ha="right", fontsize=8)
+    canvas.title_above(figure, title, 11)
+    return figure
+
+
+def _root(result: Mapping[str, Any], side: str) -> float:
+    """A side of the distance, as a root mean square distance; that of the other side where it is infinite."""
+    value = result["distance"][side]
+    value = result["distance"]["low"] if value is None else value
+    return math.sqrt(value / result["distance"]["unit"])
+
+
+def _met(result: Mapping[str, Any]) -> float | None:
+    own = result["realised"]
+    return None if own is None else own["loss"] if own["error"] is None else own["error"]
+
+
+def _draw_met(axes: Axes, results: Sequence[Mapping[str, Any]], met: Sequence[float | None]) -> None:
+    """Draw what was met on labelled rows, and the bound at the measured distance."""
+    inside = [place for place, value in enumerate(met) if value is not None]
+    axes.plot(
+        inside,
+        [value for value in met if value is not None],
+        color=COLOURS[1],
+        marker="o",
+        markersize=4,
+        label="met",
+    )
+    limit = math.inf if results[-1]["regression"] else 1.0
+    bounds = [
+        (place, result["bound"])
+        for place, result in enumerate(results)
+        if result["bound"] is not None and result["bound"] < limit
+    ]
+    if bounds:
+        axes.plot(*zip(*bounds, strict=True), color=COLOURS[0], marker="_", linestyle="none", label="at most")
+    axes.set_ylabel("mean loss" if results[-1]["regression"] else "error rate")
+    axes.set_ylim(0, None)
+    axes.legend(frameon=False, fontsize=8)

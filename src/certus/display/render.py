@@ -11,9 +11,12 @@ from typing import TYPE_CHECKING, Any
 from certus._format import escape_controls
 from certus.certificates.certificate import Certificate
 from certus.display.canvas import save_figure
-from certus.display.figures import bracket_figure, smoothed_figure, training_figure
-from certus.display.tables import certificate_parts, fit_parts, smoothed_parts
+from certus.display.figures import bracket_figure, monitor_figure, smoothed_figure, training_figure
+from certus.display.tables import certificate_parts, fit_parts, gate_parts, monitor_parts, smoothed_parts
 from certus.display.text import Part
+from certus.errors import UnsupportedError
+from certus.monitoring import MonitorResult
+from certus.requirements import GateResult
 from certus.smoothing.certificate import SmoothedCertificate
 from certus.training._fit import Fit
 
@@ -22,9 +25,16 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+def no_figure(result: object, title: str) -> Figure:
+    """Refuse to draw what is a table alone."""
+    raise UnsupportedError("Requirements are a table: plot the certificate.")
+
+
 _VIEWS: dict[type, tuple[Callable[[Any], list[Part]], Callable[[Any, str], Figure]]] = {
     Certificate: (certificate_parts, bracket_figure),
     SmoothedCertificate: (smoothed_parts, smoothed_figure),
+    MonitorResult: (monitor_parts, lambda result, title: monitor_figure([result.as_json()], title)),
+    GateResult: (gate_parts, no_figure),
     Fit: (fit_parts, lambda fit, title: training_figure([asdict(epoch) for epoch in fit.history], title)),
 }
 

@@ -11,9 +11,12 @@ from certus._format import at_least, at_most
 from certus.bounds.smoothness import format_assumptions
 from certus.certificates.batching import repeat_words
 from certus.certificates.certificate import Certificate
-from certus.certificates.files import PREDICTED_LABELS_STATEMENT
+from certus.certificates.class_rates import class_names
+from certus.certificates.files import PREDICTED_LABELS_STATEMENT, ROWS_STATEMENT
 from certus.display.text import Part, PlainTable, make_table, number
 from certus.kernel.evidence import Evidence
+from certus.monitoring import MonitorResult
+from certus.requirements import GateResult
 from certus.runs.sensitivity import FeatureSensitivity
 from certus.smoothing.certificate import SmoothedCertificate
 from certus.training._fit import Fit
@@ -23,13 +26,15 @@ from certus.training._fit import Fit
 
 def certificate_parts(certificate: Certificate) -> list[Part]:
     """Return every number of a certificate with its evidence, and sentences that explain them."""
-    population, proof, limit = certificate.population, certificate.no_proof is None, certificate.vacuous_loss
-    accuracies = accuracy_tables(certificate)
-    tables = [*bracket_tables(certificate), *accuracies]
+    population, proof = certificate.population, certificate.no_proof is None
+    accuracies, rates = accuracy_tables(certificate), rate_tables(certificate)
+    tables = [*bracket_tables(certificate), *rates, *accuracies]
     sentences = [_bracket_words(certificate)]
     if certificate.labels == "predicted":
         changed = " Changed: the share of the samples whose prediction changes." if proof else ""
         sentences.append(f"{PREDICTED_LABELS_STATEMENT}{changed}")
+    if certificate.over_rows:
+        sentences.append(ROWS_STATEMENT)
     if not proof:
         sentences.append(f"No proof: {certificate.no_proof}")
     sentences.append(differing_words(certificate))
@@ -39,6 +44,8 @@ def certificate_parts(certificate: Certificate) -> list[Part]:
             f"Losses are weighted by class, in the order of the labels: {weights}. Error rates are not "
             "weighted."
         )
+    if rates:
+        sentences.append(_rate_words(certificate))
     if accuracies:
         sentences.append(_accuracy_words(certificate))
     if certificate.assumptions:
@@ -54,11 +61,8 @@ def certificate_parts(certificate: Certificate) -> list[Part]:
             f"{'; the error rate by DKW or betting' if both else ''}. Rows were taken in the order of seed "
             f"{population.upper.seed}.{repeat_words(population.repeats, certificate.samples)}"
         )
-    if limit is not None and any("vacuous" in cell for table in tables for row in table.body for cell in row):
-        sentences.append(
-            f"Vacuous: a loss bound above ln K = {limit:.4g}, or an error bound of 1, says nothing: guessing "
-            "does as well."
-        )
+    if any("vacuous" in cell for table in tables for row in table.body for cell in row):
+        sentences.append(vacuous_words(certificate))
     return [*tables, *filter(None, sentences)]
 
 
@@ -66,7 +70,7 @@ def bracket_tables(certificate: Certificate) -> list[PlainTable]:
     """Return tables of loss, error rate and the population, with a row for every ρ of the certificate."""
     labelled, proof = certificate.classes is not None, certificate.no_proof is None
     error = "error" if certificate.labels == "given" else "changed"
-    limit = certificate.vacuous_loss
+    limit, most = certificate.vacuous_loss, certificate.vacuous_error
     rules = (f"{certificate.evidence} by",) if proof else ()
     losses = make_table("rho", "distance", "loss at least", "at most", *rules)
     errors = make_table("rho", "distance", f"{error} at least", "at most")
@@ -81,13 +85,71 @@ def bracket_tables(certificate: Certificate) -> list[PlainTable]:
             losses.add_row(*where, *sides, shares if bracket.rho else "the data themselves")
         else:
             losses.add_row(*where, at_least(bracket.loss_low), "no proof")
-        low, high = _sides(bracket.error_low, bracket.error_high, 1.0)
+        low, high = _sides(bracket.error_low, bracket.error_high, most)
         errors.add_row(*where, low, high if certificate.proven_error_cost is not None else "no proof")
-        rate = _sides(bracket.population_error_low, bracket.population_error, 1.0) if labelled else ()
+        rate = _sides(bracket.population_error_low, bracket.population_error, most) if labelled else ()
         sides = _sides(bracket.population_loss_low, bracket.population_loss, limit)
         population.add_row(where[0], *sides, *rate)
     with_population = proof and certificate.population is not None
     return [losses, *([errors] if labelled else []), *([population] if with_population else [])]
+
+
+def vacuous_words(certificate: Certificate) -> str:
+    """State what a vacuous bound is no better than."""
+    answer, limit = certificate.constant_answer, certificate.vacuous_loss
+    if answer is None:
+        above = "" if limit is None else f"a loss bound above ln K = {limit:.4g}, or "
+        return f"Vacuous: {above}an error bound of 1, says nothing: guessing does as well."
+    return (
+        f"Vacuous: no better than always saying {class_names(certificate)[answer.label]}, which errs on "
+        f"{answer.error:.2%} of the samples, and than constant probabilities, of loss {answer.loss:.4g}."
+    )
+
+
+_LISTED = 5  # classes, each with a row of its own
+
+
+def rate_tables(certificate: Certificate) -> list[PlainTable]:
+    """Return tables of recalls, false-positive rates and balanced errors: of every class, or of many classes
+    of the one with the least recall."""
+    rates = certificate.rates
+    if not rates or certificate.no_proof is not None:
+        return []
+    names = class_names(certificate)
+    table = make_table("rho", "class", "recall at least", "at most", "false positives at least", "at most")
+    balanced = make_table("rho", "balanced error at least", "at most")
+    people = make_table("rho", "class", "population: recall at least", "false positives at most")
+    for rho in certificate.rhos:
+        own = {(rate.name, rate.label): rate for rate in rates if rate.rho == rho}
+        recalls = [rate for rate in own.values() if rate.name == "recall"]
+        if len(names) > _LISTED:
+            recalls = [min(recalls, key=lambda rate: rate.low)]
+        for recall in recalls:
+            label = recall.label or 0
+            fpr = own.get(("fpr", label))
+            sides = ("–", "–") if fpr is None else _sides(fpr.low, fpr.high)
+            table.add_row(f"{rho:g}", names[label], *_sides(recall.low, recall.high), *sides)
+            if recall.population is not None:
+                most = "–" if fpr is None or fpr.population is None else at_most(fpr.population)
+                people.add_row(f"{rho:g}", names[label], at_least(recall.population), most)
+        whole = own["balanced_error", None]
+        balanced.add_row(f"{rho:g}", *_sides(whole.low, whole.high))
+    return [table, balanced, *([people] if people.body else [])]
+
+
+def _rate_words(certificate: Certificate) -> str:
+    which = "" if (certificate.classes or 0) <= _LISTED else "The class with the least certified recall. "
+    words = (
+        f"{which}Recall: share of the rows of a class that are predicted as it, where all of rho may be "
+        "spent on them. False positives: share of the other rows that are predicted as it. Balanced error: "
+        "mean of the classes' error rates, with one budget rho over all."
+    )
+    if certificate.population is None:
+        return words
+    return (
+        f"{words} Of the population: all classes together, with confidence "
+        f"{certificate.population.confidence:g}, apart from the bounds of loss and error rate above."
+    )
 
 
 def accuracy_tables(certificate: Certificate) -> list[PlainTable]:
@@ -180,8 +242,13 @@ def _bracket_words(certificate: Certificate) -> str:
 def _about_words(certificate: Certificate | SmoothedCertificate) -> str:
     rows = certificate.about.get("rows")
     words = rows["words"] if rows else f"{certificate.samples:,} samples"
+    search = certificate.about.get("search") or {}
+    early = f" The search ended early ({search['unfinished']})." if search.get("unfinished") else ""
+    if early and search.get("wide_rows"):
+        early = f"{early[:-1]}: {search['wide_rows']:,} rows keep wide brackets."
     return (
         f"About {words}. Distance: the root of rho, a root mean square distance, in {units_of(certificate)}."
+        f"{early}"
     )
 
 
@@ -234,6 +301,31 @@ def smoothed_parts(certificate: SmoothedCertificate) -> list[Part]:
     return parts
 
 
+def gate_parts(result: GateResult) -> list[Part]:
+    """Return a row for each requirement and ρ, and the verdict."""
+    table = make_table("requirement", "rho", "bound", "passes by", "evidence", "verdict")
+    for each in result.outcomes:
+        written = at_most if each.side == "<=" else at_least
+        bound = "none" if each.value is None else written(each.value)
+        margin = "–" if each.margin is None else f"{each.margin:+.4f}"
+        where = "–" if each.rho is None else f"{each.rho:g}"
+        verdict = "pass" if each.passed else "FAIL"
+        table.add_row(
+            each.requirement,
+            where,
+            bound,
+            margin,
+            each.evidence,
+            verdict,
+        )
+    count, failed = len(result.outcomes), len(result.failed)
+    words = f"All {count} hold." if count > 1 else "It holds."
+    if failed:
+        words = f"{failed} of {count} fail."
+    abouts = [f"{each.requirement}: {each.about}." for each in result.outcomes if each.about]
+    return [table, " ".join([words, *dict.fromkeys(abouts), *result.remarks])]
+
+
 def sensitivity_table(moves: Sequence[FeatureSensitivity]) -> PlainTable:
     """Return a row for each feature that moves alone."""
     labelled = any(move.bracket.error_low is not None for move in moves)
@@ -273,7 +365,7 @@ _STATUS = {
 
 
 def epoch_parts(history: Sequence[Mapping[str, Any]]) -> list[Part]:
-    """Return a table of the last ten epochs and what its columns are; nothing if no epoch was trained."""
+    """Return a table of the last ten epochs, and a legend of its columns; empty without epochs."""
     if not history:
         return []
     last = history[-1]
@@ -339,3 +431,131 @@ def proof_words(proof: Mapping[str, Any]) -> str:
         f"most {at_most(proof['curvature'], 5)} at every input, so that the inner problem is concave for "
         f"every gamma above {at_most(proof['gamma'], 5)}."
     )
+
+
+# Monitoring
+
+_MOST_COLUMNS = 10
+
+
+def monitor_parts(result: MonitorResult) -> list[Part]:
+    """Return the verdict about new rows, the budget that each column spends, and what follows."""
+    parts: list[Part] = list(monitor_sentences(result))
+    columns = result.by_column[:_MOST_COLUMNS]
+    if columns:
+        table = make_table(
+            "column", "budget spent", "cost at least", "by chance", "moved (rms)", "mean before", "after"
+        )
+        for each in columns:
+            moved = "–" if each.moved is None else f"{each.moved:.3g} sd"
+            if each.moved is not None and each.before is None:
+                moved = f"{each.moved:.1%} of rows"
+            means = number(each.before), number(each.after)
+            cost = f"{each.cost:.3g}", f"{each.chance:.3g}"
+            table.add_row(each.column, f"{each.share:.0%}", *cost, moved, *means)
+        parts.insert(1, table)
+    return parts
+
+
+def monitor_sentences(result: MonitorResult) -> list[str]:
+    """Say what is proven of the position, what chance gives, and what follows for errors."""
+    where, rows = f" of {result.name}" if result.name else "", f"{result.rows:,} rows"
+    if result.total > result.rows:
+        rows = f"a random {result.rows:,} of {result.total:,} rows"
+    verdicts = {
+        "fine": "Fine: the rows{where} are covered by the certificate.",
+        "alarm": "Alarm: the rows{where} have changed by more than chance, and are not covered.",
+        "undecided": "Undecided, no alarm: the rows{where} are not covered, and differ by no more "
+        "than chance.",
+    }
+    sentences = [
+        f"{verdicts[result.verdict].format(where=where)} ({rows}, {result.reference_rows:,} certified.)"
+    ]
+    distance = result.distance
+    if result.chosen is not None:
+        sentences.append(
+            f"Only {', '.join(result.chosen)} count; other columns are taken to stay as in the "
+            f"certified rows."
+        )
+    sides = f"at least {at_least(distance.low)} and at most {at_most(distance.high)} ({result.evidence})"
+    roots = f"root mean square distance {distance.root_low:.3g} to {distance.root_high:.3g}"
+    units = f", {result.units}" if result.units else ""
+    sentences.append(
+        f"Transport cost from the certified rows: {sides}: {roots}{units}. The certificate reaches rho = "
+        f"{result.rho:g}. Position: {result.position}."
+    )
+    if result.outside_domain:
+        sentences.append(
+            f"{result.outside_domain} rows lie outside the domain of the certificate, which says "
+            f"nothing about them."
+        )
+    elif result.position == "outside":
+        sentences.append(
+            "The rows are outside the ball that was certified. Its bound at rho says nothing about them; the "
+            "error may be larger or smaller."
+        )
+    sentences.append(
+        f"Chance alone gives a cost of {result.chance:.4g}, column by column. Relative to chance, the "
+        f"columns moved {result.statistic:.3g} times as far; the alarm line is {result.line:.3g}, which "
+        f"chance alone crosses in at most {result.level:.2g} of all checks: p = {result.p_value:.3g}."
+    )
+    sentences += _monitored_errors(result)
+    return sentences
+
+
+def _monitored_errors(result: MonitorResult) -> list[str]:
+    """What is proven of today's errors, what was met, and what cannot be seen."""
+    what = "mean loss" if result.regression else "error rate"
+    free = result.labelled or result.regression
+    vacuous = not math.isfinite(result.bound) or (not result.regression and result.bound >= 1)
+    given = "" if result.labelled else ", if each row has the label of the row that it is coupled with"
+    if vacuous:
+        sentences = [f"At this distance nothing is proven about the {what}: the bound is vacuous."]
+    else:
+        sentences = [
+            f"At this distance the {what} is at most {at_most(result.bound)} ({result.evidence}){given}."
+        ]
+    realised = result.realised
+    if realised is not None:
+        met = (
+            f"mean loss {realised.loss:.4g}" if realised.error is None else f"error rate {realised.error:.2%}"
+        )
+        sentences.append(f"Met on {realised.rows:,} labelled rows: {met} (attained).")
+        if realised.relabelled:
+            priced = (
+                "" if result.label_price == math.inf else f", at the price of {result.label_price:g} each"
+            )
+            sentences.append(
+                f"{at_most(100 * realised.relabelled, 2)}% of the rows are coupled with a row of "
+                f"another label{priced}."
+            )
+    elif not free:
+        sentences.append(
+            "The rows have no labels. Without labels nothing shows whether the same inputs now have "
+            "other labels."
+        )
+    return sentences
+
+
+def chunk_table(results: Sequence[Mapping[str, Any]]) -> PlainTable:
+    """Return a table with a row for each stored check."""
+    met = any(result["realised"] is not None for result in results)
+    table = make_table(
+        *("rows of", "verdict", "position", "cost at least", "at most", "times chance", "alarm line", "p"),
+        *(("met", "bound") if met else ("bound",)),
+        words=("verdict", "position"),
+    )
+    for result in results:
+        low, high = result["distance"]["low"], result["distance"]["high"]
+        bound = result["bound"]
+        vacuous = bound is None or (not result["regression"] and bound >= 1)
+        cells = [result["name"], result["verdict"], result["position"], at_least(low, 3)]
+        cells += [at_most(math.inf if high is None else high, 3), f"{result['statistic']:.3g}"]
+        cells += [f"{result['line']:.3g}", f"{result['p_value']:.3g}"]
+        if met:
+            own = result["realised"]
+            value = None if own is None else own["loss"] if own["error"] is None else own["error"]
+            cells.append("–" if value is None else f"{value:.4f}")
+        cells.append("vacuous" if vacuous else at_most(bound))
+        table.add_row(*cells)
+    return table

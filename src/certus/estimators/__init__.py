@@ -4,6 +4,7 @@ from certus.estimators.base import FeatureBracket, WorstCase
 from certus.estimators.robust import (
     RobustClassifier,
     RobustRegressor,
+    certified_error_scorer,
     error_bound_scorer,
     load_estimator,
     loss_bound_scorer,
@@ -14,6 +15,7 @@ __all__ = [
     "RobustClassifier",
     "RobustRegressor",
     "WorstCase",
+    "certified_error_scorer",
     "error_bound_scorer",
     "load_estimator",
     "loss_bound_scorer",

@@ -365,7 +365,7 @@ class RobustEstimator(BaseEstimator):  # type: ignore[misc]
                 with ``confidence``, which takes the samples for independent draws.
             confidence: 1 − δ, for the population that X and y were drawn from; nothing may have been fitted
                 or tuned on them.
-            options: of ``certus.certify``.
+            options: further options of ``certus.certify``.
         """
         check_is_fitted(self)
         samples, label_cost = self._samples(X, y, sample_weight, confidence), self._label_cost()
@@ -409,7 +409,7 @@ class RobustEstimator(BaseEstimator):  # type: ignore[misc]
         """Bracket the worst case if one feature moves alone, for each feature; the most fragile first.
 
         Args:
-            by: how far it moves, in root mean square, in units of its ``feature_spreads_``.
+            by: root mean square move, in units of its ``feature_spreads_``.
         """
         data, count = self._samples(X, y, sample_weight), self.n_features_in_
         require_number("by", by)

@@ -111,21 +111,21 @@ class MonotoneAscent(Maximizer):
         return objective.evaluate(point)
 
     def _first_length(self, objective: Objective, at: ObjectiveValue) -> Tensor:
-        """(batch,) lengths to begin with."""
+        """Return (batch,) initial lengths."""
         return torch.ones_like(at.value)
 
     @abstractmethod
     def _next_length(
         self, objective: Objective, old: ObjectiveValue, new: ObjectiveValue, length: Tensor, rises: Tensor
     ) -> Tensor:
-        """(batch,) lengths after a step from ``old`` to ``new``: from there where f rises, else again."""
+        """Return (batch,) lengths of the next step: from ``new`` where f rose, else again from ``old``."""
 
     def _aim(self, objective: Objective, at: ObjectiveValue, length: Tensor) -> tuple[ObjectiveValue, Tensor]:
-        """The same points, with target and gain for this length, and their (batch,) gaps sup f − f."""
+        """Return the points with target and gain for this length, and their (batch,) gaps sup f − f."""
         return at, objective.gap(at)
 
     def _step(self, objective: Objective, at: ObjectiveValue, length: Tensor) -> Tensor:
-        """(batch, …) points of Z to try next."""
+        """Return (batch, …) points of Z to try next."""
         move = per_sample(length, at.point) * (at.target - at.point)
         return objective.domain.project(at.point + move)
 

@@ -1,5 +1,5 @@
-"""Methods: how Algorithm 1 moves a batch before its step (alg:thealg), the only difference between ERM, FGSM,
-BIM, PGD and WRM. To add one, subclass ``Method`` with a ``__call__``, or pass a function of its signature.
+"""Methods: the part of Algorithm 1 that moves a batch (alg:thealg), in which ERM, FGSM, BIM, PGD and WRM
+differ. To add one, subclass ``Method`` with a ``__call__``, or pass a function of its signature.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class ERM(Method):
 
 @dataclass(frozen=True)
 class FunctionMethod(Method):
-    """Method made of a function."""
+    """Method that calls a function."""
 
     function: Callable[[AnyLoss, Tensor, Tensor | None], Tensor]
 

@@ -59,7 +59,7 @@ class ObjectiveValue:
     finite: Tensor
 
     def select(self, index: Tensor) -> ObjectiveValue:
-        """Some samples only."""
+        """Return the values of some samples only."""
         return ObjectiveValue(**{name: values[index] for name, values in vars(self).items()})
 
     def replaced_by(self, other: ObjectiveValue, where: Tensor) -> ObjectiveValue:
@@ -69,10 +69,10 @@ class ObjectiveValue:
 
 @dataclass(frozen=True)
 class Objective:
-    """f(z) = ℓ(θ; z) − γ c(z, z₀) over z ∈ Z, for each sample of a batch.
+    """The problem sup_{z ∈ Z} f(z), f(z) = ℓ(θ; z) − γ c(z, z₀), for each sample of a batch.
 
     Attributes:
-        origin: (batch, …) z₀; targets: what belongs to it, or None.
+        origin: (batch, …) z₀; targets: its targets, or None.
         gamma: (batch,) γ, a penalty for each sample.
         curvature_bound: a claimed upper bound L⁺ on the curvature of ℓ in the cost's norm,
             ℓ(z') ≤ ℓ(z) + ⟨∇ℓ(z), z' − z⟩ + (L⁺/2)‖z' − z‖². With it f has the modulus μ = sγ − L⁺
@@ -151,7 +151,7 @@ class Objective:
 
 @dataclass(frozen=True)
 class InnerSolution:
-    """An approximate maximiser of f(z) = ℓ(θ; z) − γ c(z, z₀), for each sample.
+    """Approximate maximisers of f(z) = ℓ(θ; z) − γ c(z, z₀), one for each sample.
 
     ``value`` is attained, so it never exceeds φ_γ (beyond rounding); ``value + gap`` bounds φ_γ from above
     exactly as far as ``gap_evidence`` says.
@@ -165,8 +165,8 @@ class InnerSolution:
         transport_cost: (batch,) c(T̂_γ(z₀), z₀). Its mean over the data is ρ̂ (eqn:tol-n).
         gradient_norm: (batch,) the length of the step that the cost proposes, in units of a gradient; for the
             L2 cost ‖∇f‖₂, where Z does not bind.
-        gap: (batch,) sup f − f, bounded if the curvature is; otherwise estimated, for L2 by ‖∇f‖²/2γ.
-        gradients: (batch,) gradients of the loss that were spent.
+        gap: (batch,) sup f − f: a bound if a curvature bound was given, else an estimate; for L2 ‖∇f‖²/2γ.
+        gradients: (batch,) number of gradients of the loss.
         status: (batch,) ``Status`` codes.
         gap_evidence: the evidence of ``gap``.
         assumptions: names of the assumptions of ``gap``, where it is assumed.

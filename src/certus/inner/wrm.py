@@ -100,7 +100,7 @@ class WRM(Method):
 
     @property
     def gamma(self) -> float | Tensor | None:
-        """Penalty in force; None before a WRM that follows ρ has solved its first batch."""
+        """Current penalty; None before a WRM that follows ρ has solved its first batch."""
         return self._gamma
 
     @property
@@ -123,16 +123,16 @@ class WRM(Method):
 
     @property
     def at_floor(self) -> bool:
-        """Whether γ is held up by ``gamma_min``, so that ``rho`` is out of reach."""
+        """Whether γ is at ``gamma_min``, so that ``rho`` cannot be reached."""
         return self.rho is not None and self._gamma is not None and float(self._gamma) <= self.gamma_min
 
     def train(self, mode: bool = True) -> WRM:
-        """Let γ follow ρ (the mode it starts in)."""
+        """Switch to the mode in which γ follows ρ, the initial one."""
         self.training = mode
         return self
 
     def eval(self) -> WRM:
-        """Hold γ."""
+        """Switch to the mode in which γ stays fixed."""
         return self.train(False)
 
     def state_dict(self) -> dict[str, float | None]:
@@ -184,7 +184,9 @@ class WRM(Method):
     def __call__(self, loss: AnyLoss, inputs: Tensor, targets: Tensor | None = None, /) -> Tensor:
         """Return T̂_γ(inputs), detached: the ``onward`` points of ``solve``, of the same shape."""
         if self.label_cost is not None:
-            raise UnsupportedError("With a `label_cost` labels move too: use `solve`, and its targets.")
+            raise UnsupportedError(
+                "With a `label_cost` labels move too: call `solve`, which also returns the moved targets."
+            )
         return self.solve(loss, inputs, targets).onward
 
     def solve(

@@ -6,20 +6,23 @@ Exit code 0: every upper side follows. 1: a number does not. 2: nothing could be
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from pathlib import Path
 
 from certus.kernel.check import Checked, NotProven, check
 from certus.kernel.passes import Refused
 
-_SHOWN = ("loss_high", "error_high", "certified")
+_SHOWN = ("loss_high", "error_high", "certified", "balanced_error", "recall", "population")
 
 
 def table(checked: Checked) -> str:
     """The numbers that a certificate prints, as stated and as proven, and what they rest on."""
     lines = [f"{'':28}{'rho or epsilon':>16}{'stated':>16}{'proven':>16}"]
     printed = [
-        each for each in checked.comparisons if each.name in _SHOWN or each.name.startswith("population_")
+        each
+        for each in checked.comparisons
+        if re.split(r"[_[]", each.name)[0] in _SHOWN or each.name in _SHOWN
     ]
     for each in dict.fromkeys(printed + checked.failed[:9]):
         words = "" if each.follows else "  does not follow"
@@ -33,10 +36,10 @@ def table(checked: Checked) -> str:
         [
             *lines,
             f"{len(checked.comparisons)} numbers compared: {evidence}.",
-            "They rest on the stored network, cost, loss and domain, on these rows, and on float64.",
+            "They rest on the stored model, cost, loss and domain, on these rows, and on float64.",
             *names,
             "Lower sides, and bounds at other gamma, are stated in the file and not re-checked.",
-            "Whether the stored network computes a given model is not checked here.",
+            "Whether the stored model computes what a given one does is not checked here.",
         ]
     )
 

@@ -33,17 +33,17 @@ def normal_cdf(points: Floats) -> Floats:
 
 
 def normal_up(points: Floats) -> Floats:
-    """At least Φ at each point, and at most 1."""
+    """Return upper bounds on Φ at each point, at most 1."""
     return np.minimum(1.0, up(1.0, SOME) * normal_cdf(points) + TINY)
 
 
 def normal_down(points: Floats) -> Floats:
-    """At most Φ at each point, and at least 0."""
+    """Return lower bounds on Φ at each point, at least 0."""
     return np.maximum(0.0, down(1.0, SOME) * normal_cdf(points) - TINY)
 
 
 def relative_error(count: int) -> float:
-    """Of a computed binomial probability, and of a sum of them with weights ≥ 0; below 10⁻⁹ to n = 10,000."""
+    """Return the relative error of binomial probabilities, and of their sums with weights ≥ 0."""
     return slack(math.ceil(32 * count * math.log(count + 1)) + 12_000)
 
 
@@ -62,13 +62,13 @@ def binomial_mean(values: Floats, chances: Floats) -> Floats:
 
 
 def binomial_tail(least: int, count: int, chances: Floats) -> Floats:
-    """At least P(Bin(n, h) ≥ k), and at most 1. Shapes (cells,) → (cells,)."""
+    """Return upper bounds on P(Bin(n, h) ≥ k), at most 1. Shapes (cells,) → (cells,)."""
     tail = binomial_mean((np.arange(count + 1) >= least).astype(np.float64), chances)
     return np.minimum(1.0, up(1.0, relative_error(count)) * tail + (count + 1) * TINY)
 
 
 def largest_probability(hits: int, count: int) -> float:
-    """At least sup_h P(Bin(n, h) = k), which is at h = k/n, a rounding of second order; 0 if k is none."""
+    """Return an upper bound on sup_h P(Bin(n, h) = k), attained at h = k/n; 0 unless 0 ≤ k ≤ n."""
     if count < 0 or not 0 <= hits <= count:
         return 0.0
     at_mode = binomial_probabilities(np.array([hits / max(count, 1)]), count)[0, hits]

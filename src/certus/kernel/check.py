@@ -1,8 +1,8 @@
 """The check of a stored certificate from its files and the rows: every upper side follows, or it does not.
 
     certificate.json          the statement, its numbers, the γ that prove them, and digests of the others
-    graph.json, .safetensors  the network, the cost, the loss and the domain
-    witnesses.safetensors     what was proposed: rings and balls, moves, roots, points of parabolas
+    graph.json, .safetensors  the network, the cost, the loss and the domain; or the trees, prices and loss
+    witnesses.safetensors     what was proposed: rings and balls, moves, roots, points of parabolas; or proofs
 
 *Theorem.* φ̄_γ follows from the graph, the rows and any witnesses (``rules``), and upper sides follow from φ̄_γ
 and the costs of errors at any γ (``statement``). So a number of the file holds if it is at least what the
@@ -15,16 +15,25 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from certus.kernel.files import FAULTS, Tensors, build_problem, parse_object, parse_tensors, read_bytes
+from certus.kernel.error_rates import complement
+from certus.kernel.files import (
+    FAULTS,
+    Tensors,
+    build_problem,
+    build_tree_problem,
+    parse_object,
+    parse_tensors,
+    read_bytes,
+)
 from certus.kernel.majorants import Tangents, constants, parabolas
-from certus.kernel.passes import Refused
+from certus.kernel.passes import Refused, per_sample
 from certus.kernel.problem import Problem, Values
 from certus.kernel.radial import Neighborhoods, neighborhoods
 from certus.kernel.rounding import up
@@ -38,12 +47,14 @@ from certus.kernel.rules import (
     over_labels,
 )
 from certus.kernel.statement import PopulationBounds, Statement
+from certus.kernel.tree_profiles import TreeProblem, proven_bounds
 
 TOLERANCE = 1e-9
 FILES = ("graph.json", "graph.safetensors", "witnesses.safetensors")
 ROWS = "rows.safetensors"
 NO_ROWS = "not re-checked: the rows are not included; pass --data"
 DRAWS = "the rows are independent draws, and the grid of gamma, the seed and the model were fixed before them"
+SEARCHES = "each fixed proof was found from the model and its own row alone"
 PARABOLAS = ("centered", "tangent", "shaped")
 _BATCH = 512
 
@@ -71,7 +82,7 @@ class Comparison(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Checked:
-    """What a certificate is worth: the kernel's own statement, and all comparisons with the file."""
+    """Result of a check: the kernel's own statement, and all comparisons with the file."""
 
     statement: Statement
     comparisons: list[Comparison]
@@ -92,7 +103,10 @@ class NotProven(Refused):
 
 def digest_rows(inputs: Tensor, targets: Tensor) -> str:
     """SHA-256 of rows: shapes and numbers, little-endian, inputs as float64."""
-    parts = inputs.double().contiguous(), targets.reshape(len(targets), -1).contiguous()
+    parts = (
+        inputs.double().nan_to_num(math.nan, math.inf, -math.inf).contiguous(),
+        targets.reshape(len(targets), -1).contiguous(),
+    )
     whole = hashlib.sha256(f"{[(str(part.dtype), tuple(part.shape)) for part in parts]}".encode())
     whole.update(b"".join(part.numpy().tobytes() for part in parts))
     return whole.hexdigest()
@@ -123,7 +137,9 @@ def check(path: Path, data: Path | Tensors | None = None) -> Checked:
         if digest_rows(rows["inputs"], rows["targets"]) != about["rows"]:
             raise Refused("the rows are not those of the certificate: their digest differs")
         tensors, stored = (parse_tensors(read[name]) for name in FILES[1:])
-        problem = build_problem(parse_object(read[FILES[0]]), tensors, (rows["inputs"], rows["targets"]))
+        description, samples = parse_object(read[FILES[0]]), (rows["inputs"], rows["targets"])
+        build = build_tree_problem if "ensemble" in description else build_problem
+        problem: Problem | TreeProblem = build(description, tensors, samples)
         weights = _weights(content.get("weights"), rows)
         try:
             statement = _statement(problem, stored, content, weights)
@@ -131,10 +147,12 @@ def check(path: Path, data: Path | Tensors | None = None) -> Checked:
         except Refused as reason:
             raise NotProven(f"it does not follow: {reason}") from None
         if not _same(content, problem, statement):
-            raise NotProven("the network, the rows and the file do not describe the same")
+            raise NotProven("the model, the rows and the file do not describe the same")
     except FAULTS as reason:
         raise Refused(f"{path} is malformed: {type(reason).__name__}: {reason}"[:200]) from None
-    people = () if statement.population is None else (DRAWS,)
+    people: tuple[str, ...] = () if statement.population is None else (DRAWS,)
+    if people and isinstance(problem, TreeProblem):
+        people = (DRAWS, SEARCHES)
     return Checked(statement, comparisons, statement.assumptions + people)
 
 
@@ -157,13 +175,16 @@ def _weights(stated: list[float] | None, rows: Tensors) -> Tensor | None:
     return weights
 
 
-def _statement(problem: Problem, stored: Tensors, content: Any, weights: Tensor | None) -> Statement:
-    """What the witnesses prove, with the claims of the file for the population."""
-    people, clip = content["population"], content["clip"]
-    samples, levels = _bounded(
-        problem, stored, content["check"]["gammas"], clip, content.get("class_weights")
-    )
-    population = None
+def _statement(
+    problem: Problem | TreeProblem, stored: Tensors, content: Any, weights: Tensor | None
+) -> Statement:
+    """Return what the witnesses prove, with the claims of the file for the population."""
+    people, clip, population = content["population"], content["clip"], None
+    about = stored, content["check"]["gammas"], clip, content.get("class_weights")
+    if isinstance(problem, TreeProblem):  # of populations only what does not depend on other rows
+        (fixed, early), (samples, levels) = proven_bounds(problem, *about)
+    else:
+        samples, levels = fixed, early = _bounded(problem, *about)
     if people is not None:
         claims, errors = (
             {
@@ -174,12 +195,13 @@ def _statement(problem: Problem, stored: Tensors, content: Any, weights: Tensor 
             for name in ("grid", "error_grid")
         )
         population = PopulationBounds.of(
-            samples,
-            [level for level in levels if level.gamma in claims],
+            fixed,
+            [level for level in early if level.gamma in claims],
             **{name: people[name] for name in ("confidence", "seed", "clip", "inequality")},
             claims=claims,
             error_claims=errors,
             grid=len(people["grid"]),
+            error_grid=len(people["error_grid"]),
         )
     return Statement.of(samples, levels, weights=weights, clip=clip, population=population)
 
@@ -226,7 +248,7 @@ def _around(
     """Bounds around samples under every label that they may take, and the weights of these labels."""
     shifts, around, weights = range(own.width if own.cost.label_price < math.inf else 1), [], []
     for shift in shifts:
-        problem = own if shift == 0 else replace(own, targets=(own.targets + shift) % own.width)
+        problem = own if shift == 0 else own.relabelled((own.targets + shift) % own.width)
         weights.append(1.0 if by_class is None else by_class[int(problem.targets[0])])
         values = Values.at(problem)
         start = bounds = constants(problem, values)
@@ -238,7 +260,7 @@ def _around(
 
 
 def _tangents(problem: Problem, stored: Tensors, index: Tensor, shift: int) -> Iterator[Tangents]:
-    """The parabolas proposed for some samples: by a mask of the margins, and points of float32 moves."""
+    """The parabolas proposed for some samples: by a mask of the margins, and points by their moves."""
     factor = (stored["factor.left"], stored["factor.right"]) if "factor.left" in stored else None
     for kind in PARABOLAS:
         mask, centered = stored.get(f"{kind}.{shift}.mask"), kind == "centered"
@@ -254,7 +276,7 @@ def _tangents(problem: Problem, stored: Tensors, index: Tensor, shift: int) -> I
         else:
             every = stored["tangent.0.mask"]
             place = (every.flatten().cumsum(0).reshape(every.shape) - 1)[index]
-            point = point + stored["tangent.moves"][place[sample, rival]]
+            point = point + _moves(stored, "tangent.moves", place[sample, rival])
         shaped = kind != "tangent"
         yield Tangents(sample, rival, point, factors, distances, shaped, factor if shaped else None)
 
@@ -266,24 +288,38 @@ def _scattered(stored: Tensors, key: str, index: Tensor, shape: tuple[int, ...])
         return None
     place, own = (mask.cumsum(0) - 1)[index], mask[index]
     numbers = torch.zeros(len(index), *shape, dtype=torch.float64)
-    numbers[own] = stored[key][place[own]]
+    numbers[own] = _moves(stored, key, place[own])
     return numbers
 
 
-def _same(content: Any, problem: Problem, statement: Statement) -> bool:
-    """Whether the file describes what the statement is about."""
-    unit, inputs, labels = statement.unit_cost, problem.inputs, problem.targets
+def _moves(stored: Tensors, key: str, place: Tensor) -> Tensor:
+    """The numbers at some places of a tensor, each row of which may count in units of its own."""
+    numbers, units = stored[key][place], stored.get(f"{key}.units")
+    return numbers if units is None else per_sample(units[place], numbers) * numbers
+
+
+def _same(content: Any, problem: Problem | TreeProblem, statement: Statement) -> bool:
+    """Whether the file and the statement describe the same problem."""
+    unit, own_labels, over_rows = statement.unit_cost, True, False
     pairs = [(content["unit_cost"], unit)]
     pairs += [(line["distance"], math.sqrt(line["rho"] / unit)) for line in content["brackets"]]
+    if isinstance(problem, Problem):
+        over_rows = problem.columns is not None
     if content.get("labels") == "predicted":
-        labels = torch.cat([problem.outputs(part).argmax(1) for part in inputs.split(_BATCH)])
+        if isinstance(problem, TreeProblem):
+            own_labels = problem.predicts
+        else:
+            labels = [problem.outputs(part).argmax(1) for part in problem.inputs.split(_BATCH)]
+            own_labels = torch.equal(torch.cat(labels), problem.targets)
     return (
         all(abs(stated - proven) <= TOLERANCE * proven for stated, proven in pairs)
         and [line["rho"] for line in content["brackets"]] == content["rhos"]
         and [line["epsilon"] for line in content["accuracies"]] == content["epsilons"]
         and (content["samples"], content["classes"]) == (statement.samples, problem.classes)
         and {*statement.assumptions} <= {*content["assumptions"]}
-        and torch.equal(labels, problem.targets)
+        and own_labels
+        and content.get("targets", problem.targets.tolist()) == problem.targets.tolist()
+        and content.get("over_rows", False) == over_rows
     )
 
 
@@ -320,4 +356,30 @@ def _comparisons(statement: Statement, content: Any) -> Iterator[Comparison]:
         raise Refused("only a classification has errors")
     bounds = [] if costs is None else zip(stated, costs.tolist(), strict=True)
     lines += [("error_cost", i, math.inf if a is None else a, b, False) for i, (a, b) in enumerate(bounds)]
+    lines += _rates(statement, content)
     return (Comparison(*line) for line in lines if line[2] is not None)
+
+
+def _rates(statement: Statement, content: Any) -> Iterator[tuple[str, float | None, Any, float, bool]]:
+    """The rates by class, and lower bounds on the costs of predictions."""
+    costs, stated = statement.by_class, content.get("class_costs")
+    lines = content.get("rates", ())
+    if costs is None:
+        if lines or stated is not None:
+            raise Refused("only labels that do not change have rates by class")
+        return
+    for rate in lines:
+        name, rho, recall = rate["name"], rate["rho"], rate["name"] == "recall"
+        label = 0 if rate["label"] is None else rate["label"]
+        words = name if rate["label"] is None else f"{name}[{label}]"
+        own, side = costs.worst_rate(name, label, rho, rate["gamma"]), "low" if recall else "high"
+        yield words, rho, rate[side], complement(own) if recall else own, not recall
+        if rate["population"] is not None:
+            about = rho, rate["population_gamma"], rate["claims"]
+            own = statement.population_rate(name, label, *about)
+            words = f"population_{words}"
+            yield words, rho, rate["population"], complement(own) if recall else own, not recall
+    if stated is not None:
+        for index, (row, own_row) in enumerate(zip(stated, costs.costs.tolist(), strict=True)):
+            for a, b in zip(row, own_row, strict=True):
+                yield "class_cost", index, math.inf if a is None else a, b, False

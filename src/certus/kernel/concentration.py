@@ -30,7 +30,7 @@ def random_order(count: int, seed: int) -> Tensor:
 
 
 def mean_at_most(inequality: str, values: Tensor, ceiling: float, failure: float, claim: float) -> float:
-    """At least E ψ by "betting", for a claim, or by "bernstein" or "hoeffding", which need none."""
+    """Bound E ψ from above by "betting", for a claim, or by "bernstein" or "hoeffding", without one."""
     if inequality == "betting":
         return betting(values, ceiling, failure, claim)
     if inequality not in ("bernstein", "hoeffding"):
@@ -41,9 +41,14 @@ def mean_at_most(inequality: str, values: Tensor, ceiling: float, failure: float
 def hoeffding(values: Tensor, ceiling: float, failure: float) -> float:
     """mean + B√(ln(1/δ)/2n), at least, and at most B."""
     values = _checked(values, ceiling, failure)
-    return min(
-        ceiling, up(mean_up(values) + ceiling * math.sqrt(_log(1 / failure) / (2 * len(values))), SOME)
-    )
+    return min(ceiling, up(mean_up(values) + hoeffding_margin(len(values), ceiling, failure), SOME))
+
+
+def hoeffding_margin(count: int, ceiling: float, failure: float) -> float:
+    """B√(ln(1/δ)/2n), up to rounding."""
+    if not (count >= 1 and 0 < failure < 1 and 0 < ceiling < math.inf):
+        raise Refused(f"{count} samples up to {ceiling}, failure {failure}")
+    return ceiling * math.sqrt(_log(1 / failure) / (2 * count))
 
 
 def empirical_bernstein(values: Tensor, ceiling: float, failure: float) -> float:
@@ -78,7 +83,7 @@ def betting(values: Tensor, ceiling: float, failure: float, claim: float) -> flo
 
 
 def log_wealth(values: Tensor, ceiling: float, failure: float, claim: float) -> float:
-    """At most the logarithm of the largest wealth of a bettor for a claim 0 ≤ u < B."""
+    """Return a lower bound on the logarithm of the largest wealth of a bettor, for a claim 0 ≤ u < B."""
     gains = 1 - _checked(values, ceiling, failure).numpy() / ceiling
     count, times = len(gains), np.arange(2, len(gains) + 2)
     means = (gains.cumsum() + 0.5) / times
@@ -96,7 +101,7 @@ def dkw(count: int, failure: float) -> float:
     P(τ ≤ t) is at most P_n(τ ≤ t) + dkw for all t at once, and E (1 − γτ)₊, their mean over t, for all γ.
     """
     if not (count >= 1 and 0 < failure <= 0.5):
-        raise Refused(f"{count} samples, failure {failure}")
+        raise Refused(f"DKW needs at least 1 sample and 0 < failure <= 0.5; got {count}, failure {failure}")
     return up(math.sqrt(_log(1 / failure) / (2 * count)), SOME)
 
 
@@ -108,5 +113,8 @@ def _log(number: float) -> float:
 def _checked(values: Tensor, ceiling: float, failure: float) -> Tensor:
     valid = 0 < ceiling < math.inf and 0 < failure < 1 and len(values) > 0
     if not valid or not bool(((values >= 0) & (values <= ceiling)).all()):
-        raise Refused(f"{len(values)} values between 0 and {ceiling}, failure {failure}")
+        raise Refused(
+            "a mean needs values from 0 to a finite ceiling and 0 < failure < 1; "
+            f"got {len(values)} values, ceiling {ceiling}, failure {failure}"
+        )
     return values.double()

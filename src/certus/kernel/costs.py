@@ -29,8 +29,7 @@ import torch
 from torch import Tensor
 
 from certus.kernel.norms import checked_quadratic
-from certus.kernel.passes import Refused, norm, per_sample
-from certus.kernel.primitive import Shape
+from certus.kernel.passes import Refused, Shape, norm, per_sample
 from certus.kernel.rounding import FEW, MANY, SOME, TINY, slack, up
 
 _MOST_LOST = 1e-3  # largest relative rounding of a quadratic cost
@@ -149,7 +148,7 @@ class Cost(ABC):
             ahead = norm(away + gradient / per_sample(2 * half, point))
             multiplier = half * (ahead / most - 1).clamp_min(0)
             rest = norm(gradient - per_sample(2 * multiplier, point) * away)
-            rest = rest + slack(8) * (norm(gradient) + 2 * multiplier * norm(away))
+            rest = rest + self.rounding * (norm(gradient) + 2 * multiplier * norm(away))
             inside = most**2 - norm(away) ** 2 + self.rounding * (most**2 + norm(away) ** 2)
             best = torch.minimum(best, rest**2 / (4 * (half + multiplier)) + multiplier * inside)
         return best

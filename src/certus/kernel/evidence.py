@@ -7,7 +7,7 @@ from typing import ClassVar, TypeVar
 
 
 class Evidence(StrEnum):
-    """How far a number can be trusted; its value is the word in JSON and tables."""
+    """Evidence of a number; the value of a member is its word in JSON and tables."""
 
     PROVEN = "proven"
     """A bound that follows from derived constants, rounding included."""

@@ -1,4 +1,4 @@
-"""Networks, costs, losses and domains from files: plain data, of which nothing is executed.
+"""Networks, tree ensembles, costs, losses and domains from files: plain data, of which nothing is executed.
 
 A safetensors file is 8 bytes with the length of a JSON header, the header with the type, the shape and the
 place of every tensor, and the numbers, little-endian. Everything else is JSON: an object with a ``type`` and
@@ -37,14 +37,16 @@ from certus.kernel.graph import Graph, Node
 from certus.kernel.losses import Hinge, Softmax, SquaredError
 from certus.kernel.max_pool import MaxPool
 from certus.kernel.operators import Affine, AxisProduct, Convolution, Dense, Product, Transposed
-from certus.kernel.passes import Refused
+from certus.kernel.passes import Primitive, Refused, Shape
 from certus.kernel.pointwise import Pointwise, scalar
-from certus.kernel.primitive import Primitive, Shape
 from certus.kernel.problem import Problem
+from certus.kernel.rows import with_columns
+from certus.kernel.tree_profiles import TreeLoss, TreeProblem
+from certus.kernel.trees import Ensemble, Prices
 
 Tensors = dict[str, Tensor]
 
-_TYPES = {"F64": "<f8", "F32": "<f4", "I64": "<i8", "BOOL": "|u1"}
+_TYPES = {"F64": "<f8", "F32": "<f4", "I64": "<i8", "BOOL": "|u1", "I16": "<i2"}
 _MOST_BYTES = 1 << 36  # of a file
 _MOST_ENTRIES = 1 << 26  # of a point at any node, and of a matrix that is written out
 _MOST = 1e100  # of a number in JSON, so that its square is finite
@@ -84,6 +86,14 @@ KINDS: dict[str, dict[str, tuple[Callable[..., Any], str]]] = {
         "SquaredError": (SquaredError, ""),
     },
     "domain": {"Domain": (Domain, "lower:limits upper:limits center:floats? radius:extended")},
+    "ensemble": {
+        "Ensemble": (
+            Ensemble,
+            "roots:integers feature:integers threshold:limits left:integers right:integers missing_left:mask "
+            "category_set:integers sets:mask value:floats bias:floats rounding:floats columns:count",
+        )
+    },
+    "prices": {"Prices": (Prices, "move:limits gap:limits discrete:mask largest:flag label_price:extended")},
 }
 """Type → constructor and the kinds of its arguments; affine primitives have those of ``_ROUNDING``, too."""
 
@@ -137,7 +147,7 @@ def parse_object(content: bytes) -> dict[str, Any]:
 
 
 def parse_tensors(content: bytes) -> Tensors:
-    """Tensors of a safetensors file, which fill all of it; float32 becomes float64, exactly."""
+    """Tensors of a safetensors file, which fill all of it; float32 and int16 become float64, exactly."""
     size = int.from_bytes(content[:8], "little")
     _require(8 + size <= len(content), "a file of tensors ends before its header does")
     header, numbers = parse_object(content[8 : 8 + size]), memoryview(content)[8 + size :]
@@ -171,18 +181,25 @@ def build_problem(description: Any, tensors: Tensors, data: tuple[Tensor, Tensor
     return problem
 
 
+def build_tree_problem(description: Any, tensors: Tensors, data: tuple[Tensor, Tensor]) -> TreeProblem:
+    """The problem of a description with an ensemble of trees, at (n, columns) rows with (n,) targets."""
+    problem: TreeProblem = _told("problem", _tree_problem, description, tensors, data)
+    return problem
+
+
+def _tree_problem(description: Any, tensors: Tensors, data: tuple[Tensor, Tensor]) -> TreeProblem:
+    parts = _fields(description, "ensemble:ensemble cost:prices loss:text", tensors)
+    return TreeProblem(parts["ensemble"], parts["cost"], TreeLoss(parts["loss"]), *data)
+
+
 def _graph(description: Any, tensors: Tensors) -> Graph:
-    nodes = _fields(description, "nodes:node* moves:json", tensors)["nodes"]
-    graph = Graph(nodes)
-    for number, node in enumerate(nodes):
-        parts = [torch.empty(1, *nodes[index].shape, device="meta") for index in node.inputs]
-        joins = node.primitive is None and number > 0
-        fits = node.joined(parts).shape == (1, *node.shape) if joins else node.axis is None
-        _require(fits, f"the shapes of node {number} do not fit")
-    return graph
+    return Graph(_fields(description, "nodes:node* moves:json", tensors)["nodes"])
 
 
 def _problem(description: Any, tensors: Tensors, data: tuple[Tensor, Tensor]) -> Problem:
+    groups = description.get("columns", []) if type(description) is dict else []
+    columns = _value("count**", groups, tensors)
+    description = {name: entry for name, entry in dict(description).items() if name != "columns"}
     parts = _fields(description, "graph:json cost:cost loss:loss domain:domain", tensors)
     graph, cost, domain = build_graph(parts["graph"], tensors), parts["cost"], parts["domain"]
     limits = [each for each in (domain.lower, domain.upper, domain.center) if each is not None]
@@ -193,11 +210,14 @@ def _problem(description: Any, tensors: Tensors, data: tuple[Tensor, Tensor]) ->
     _accept_parts(
         [problem.graph.nodes[1].moves] * (cost.whitening is not None), [claims] * (claims is not None)
     )
-    return problem
+    whole = with_columns(problem, columns)
+    groups = () if whole.columns is None else whole.columns.groups
+    _require(groups == columns, "columns must be groups of free inputs of one weight")
+    return whole
 
 
 def _told(place: str, read: Callable[..., Any], *arguments: Any) -> Any:
-    """What is read; a refusal, and any fault of a constructor, becomes a refusal that names the place."""
+    """Return the value read; any error of a constructor becomes a refusal that names the place."""
     try:
         return read(*arguments)
     except (Refused, *FAULTS) as reason:

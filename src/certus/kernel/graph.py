@@ -16,23 +16,36 @@ two neighbouring cuts there is one primitive, or a *block*. Every pass goes from
 κ is followed with one M for each node, all of them together: ∇²m ⪯ diag(M₁I, M₂I, …) as a function of the
 nodes not yet passed. A node that is used twice gets the sum of what comes back. A concatenation leaves M as
 it is. A sum x₁ + … + x_k gives M/tᵢ to its terms, for any t > 0 with Σtᵢ = 1, since ‖Σxᵢ‖² ≤ Σ‖xᵢ‖²/tᵢ; t
-follows the Lipschitz constants of the terms. Branches of a sum that share no node are blocks of their own.
+follows the Lipschitz constants of the terms.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 
 from certus.kernel.operators import Affine
-from certus.kernel.passes import ForwardBound, GradientBound, Range, Refused, Totals, norm, per_sample, times
-from certus.kernel.primitive import Memory, Place, Primitive, Rounded, Shape
+from certus.kernel.passes import (
+    ForwardBound,
+    GradientBound,
+    Memory,
+    Place,
+    Primitive,
+    Range,
+    Refused,
+    Rounded,
+    Shape,
+    Totals,
+    norm,
+    per_sample,
+    times,
+)
 from certus.kernel.rounding import SOME, slack, up
 
 _LARGEST, _APART = 1e100, 1e3  # of Lipschitz constants that the shares of a sum follow, and their ratio
@@ -82,17 +95,8 @@ class Node:
         return stacked.sum(0) if self.axis is None else torch.linalg.vector_norm(stacked, dim=0)
 
 
-class Block(NamedTuple):
-    """The nodes behind one cut, ``first``, up to the next, ``last``; for a sum whose branches share no node,
-    the blocks of each branch."""
-
-    first: int
-    last: int
-    branches: tuple[tuple[Block, ...], ...] | None = None
-
-
 class Trace(NamedTuple):
-    """Of each node of a forward pass, the Lipschitz constants and what its primitive keeps."""
+    """Record of a forward pass: for each node, Lipschitz constants and what its primitive keeps."""
 
     lipschitz: list[Tensor]
     memory: list[Memory]
@@ -118,14 +122,24 @@ class Graph:
         for number, node in enumerate(self.nodes):
             if any(index >= number for index in node.inputs) or (number > 0) != bool(node.inputs):
                 raise Refused(f"node {number} uses a node that does not come before it")
-            if node.primitive is not None:
-                shapes = [self.nodes[index].shape for index in node.inputs]
-                if shapes != [node.primitive.in_shape] or node.shape != node.primitive.out_shape:
-                    raise Refused(f"the shapes of node {number} do not fit")
+            if not self._fits(node):
+                raise Refused(f"the shapes of node {number} do not fit")
+
+    def _fits(self, node: Node) -> bool:
+        """Whether the shape of a node follows from those of its inputs."""
+        shapes = [self.nodes[index].shape for index in node.inputs]
+        primitive, axis = node.primitive, node.axis
+        if primitive is not None:
+            return axis is None and shapes == [primitive.in_shape] and node.shape == primitive.out_shape
+        if axis is None:  # a sum, or the input
+            return all(shape == node.shape for shape in shapes)
+        beside = {(len(shape), shape[:axis], shape[axis + 1 :]) for shape in (*shapes, node.shape)}
+        fits = len(shapes) > 0 and len(beside) == 1 and 0 <= axis < len(node.shape)
+        return fits and sum(shape[axis] for shape in shapes) == node.shape[axis]
 
     @property
     def shape(self) -> Shape:
-        """Of one input."""
+        """Shape of one input."""
         return self.nodes[0].shape
 
     @property
@@ -133,9 +147,10 @@ class Graph:
         return self.nodes[-1].shape
 
     @cached_property
-    def series(self) -> tuple[Block, ...]:
-        """The blocks from the input to the output."""
-        return _series(self.nodes, 0, len(self.nodes) - 1)
+    def cuts(self) -> list[int]:
+        """The cuts of the graph, from the input to the output."""
+        least = [min(node.inputs) for node in self.nodes[1:]]  # the earliest input of nodes 1, 2, …
+        return [at for at in range(len(self.nodes)) if min(least[at:], default=at) >= at]
 
     def _walk(
         self,
@@ -191,57 +206,29 @@ class Graph:
         return bounds[-1], Trace([bound.lipschitz for bound in bounds], memory)
 
     def backward(
-        self,
-        trace: Trace,
-        rows: GradientBound,
-        totals: Totals,
-        series: Sequence[Block] | None = None,
-        *,
-        branch: bool = False,
-        whole: bool = True,
+        self, trace: Trace, rows: GradientBound, totals: Totals, *, whole: bool = True
     ) -> GradientBound:
         """Bound gradients in the input from those in the output, adding to the totals.
 
         Args:
-            series: the blocks of a ``branch``; None for all of the network.
             whole: go through the very first primitive as well; without it only M does.
         """
-        for block in reversed(self.series if series is None else series):
-            if block.branches is not None or self.nodes[block.last].primitive is None:
-                rows = self._backward_block(block, trace, rows, totals)
+        for first, last in reversed([*pairwise(self.cuts)]):
+            if self.nodes[last].primitive is None:
+                rows = self._backward_block(first, last, trace, rows, totals)
             else:
-                place = Place(block.last, branch, last=not whole and block.first == 0)
-                rows = self.nodes[block.last].action.backward(rows, trace.memory[block.last], totals, place)
+                place = Place(last, last=not whole and first == 0)
+                rows = self.nodes[last].action.backward(rows, trace.memory[last], totals, place)
         return rows
 
     def _backward_block(
-        self, block: Block, trace: Trace, rows: GradientBound, totals: Totals
+        self, first: int, last: int, trace: Trace, rows: GradientBound, totals: Totals
     ) -> GradientBound:
-        """M·L² + κ before a block, κ that of a linear function of it."""
+        """Node by node from one cut to the one before: M·L² + κ, κ that of a linear function of the block."""
         blank = None if rows.curvature is None else torch.zeros_like(rows.curvature)
-        start = replace(rows, curvature=blank)
-        if block.branches is not None:
-            own = [totals.inside() for _ in block.branches]
-            pairs = zip(block.branches, own, strict=True)
-            bound = _added([self.backward(trace, start, inside, each, branch=True) for each, inside in pairs])
-            gain = torch.stack([inside.gain for inside in own]).sum(0)
-        else:
-            bound, gain = self._backward_nodes(block, trace, start, totals)
-        totals.gain = totals.gain * gain
-        curvature = bound.curvature
-        if rows.curvature is not None and curvature is not None:
-            curvature = curvature + times(rows.curvature, (gain**2).unsqueeze(1))
-        length = torch.minimum(bound.norm, rows.norm * gain.unsqueeze(1))
-        return replace(bound, curvature=curvature, norm=length)
-
-    def _backward_nodes(
-        self, block: Block, trace: Trace, rows: GradientBound, totals: Totals
-    ) -> tuple[GradientBound, Tensor]:
-        """Node by node, and the Lipschitz constant of the block."""
-        waiting: dict[int, list[GradientBound]] = {block.last: [rows]}
+        waiting = {last: [replace(rows, curvature=blank)]}
         gains: dict[int, Tensor] = {}
-        inside = sorted(_between(self.nodes, block.first, block.last))
-        for number in reversed(inside):
+        for number in range(last, first, -1):
             node, bound = self.nodes[number], _added(waiting.pop(number))
             if node.primitive is None:
                 parts = self._parted(node, bound, [trace.lipschitz[index] for index in node.inputs])
@@ -251,14 +238,21 @@ class Graph:
                 gains[number] = own.gain
             for index, part in zip(node.inputs, parts, strict=True):
                 waiting.setdefault(index, []).append(part)
-        lengths = {block.first: torch.ones_like(totals.gain)}
-        for number in inside:
+        lengths = {first: torch.ones_like(totals.gain)}
+        for number in range(first + 1, last + 1):
             length = self.nodes[number].combined([lengths[index] for index in self.nodes[number].inputs])
             lengths[number] = length * gains[number] if number in gains else length
-        return _added(waiting[block.first]), lengths[block.last]
+        bound, gain = _added(waiting[first]), lengths[last]
+        totals.gain = totals.gain * gain
+        curvature = bound.curvature
+        if rows.curvature is not None and curvature is not None:
+            curvature = curvature + times(rows.curvature, (gain**2).unsqueeze(1))
+        return replace(
+            bound, curvature=curvature, norm=torch.minimum(bound.norm, rows.norm * gain.unsqueeze(1))
+        )
 
     def _parted(self, node: Node, rows: GradientBound, lengths: list[Tensor]) -> list[GradientBound]:
-        """What comes back to each input of a join."""
+        """Return the gradients at each input of a join."""
         if node.axis is None:
             lows, highs = [rows.low] * len(lengths), [rows.high] * len(lengths)
             # Any t > 0 will do; none may be so small that 1/t is not finite.
@@ -285,37 +279,6 @@ class Graph:
             for index in node.inputs:  # the part of a row is no longer than the row
                 waiting.setdefault(index, []).append(pulled)
         return _summed(waiting[0])
-
-
-def _series(nodes: Sequence[Node], start: int, end: int) -> tuple[Block, ...]:
-    """The blocks behind ``start`` up to ``end``, all of whose paths begin at ``start``."""
-    blocks, last = [], start
-    inside = sorted(_between(nodes, start, end))
-    for place, index in enumerate(inside):
-        if all(min(nodes[later].inputs) >= index for later in inside[place + 1 :]):
-            blocks.append(_block(nodes, last, index))
-            last = index
-    return tuple(blocks)
-
-
-def _block(nodes: Sequence[Node], first: int, last: int) -> Block:
-    join = nodes[last]
-    uses = Counter(index for each in join.inputs for index in _between(nodes, first, each))
-    if join.primitive is not None or join.axis is not None or max(uses.values(), default=1) > 1:
-        return Block(first, last)
-    return Block(first, last, tuple(_series(nodes, first, index) for index in join.inputs))
-
-
-def _between(nodes: Sequence[Node], start: int, end: int) -> set[int]:
-    """The nodes on paths from ``start`` to ``end``, without ``start``."""
-    inside: set[int] = set()
-    waiting = [end]
-    while waiting:
-        index = waiting.pop()
-        if index != start and index not in inside:
-            inside.add(index)
-            waiting += nodes[index].inputs
-    return inside
 
 
 def _joined_values(node: Node, parts: list[Rounded]) -> Rounded:

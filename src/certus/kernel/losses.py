@@ -86,19 +86,19 @@ class Score:
             rise = 1 / (4 * stiffness)
             return self.weight * (level + rise + SOME * (level.abs() + rise)).clamp_min(0)
         if self.form is Form.SQUARE:
-            spare = down(stiffness, FEW) - 1
+            spare = stiffness - 1
             square = up(level.clamp_min(0) ** 2, SOME) * up(1 + 1 / spare, SOME)
             return self.weight * torch.where(spare > 0, square, math.inf)
         if roots is None:
             return torch.full_like(level, math.inf)
         root = roots.clamp_min(_LEAST)
         slope = up(torch.tanh(root / 2) / (4 * root), SOME)
-        spare = down(stiffness, FEW) - slope
-        push = (0.5 + 2 * slope * level).abs() + FEW * (0.5 + 2 * slope * level.abs())
-        rise = push**2 / (4 * spare)
+        spare = stiffness - slope
+        # At most 2·sizes where κ ≥ 2λ; nearer to λ the rounding of κ and λ counts more than its own.
+        rise = (0.5 + 2 * slope * level) ** 2 / (4 * spare)
         height = (level + root) / 2 + torch.log1p(torch.exp(-root)) + slope * (level - root) * (level + root)
         sizes = 1 + level.abs() + root + slope * (level**2 + root**2)
-        total = height + up(rise, SOME) + SOME * sizes
+        total = height + rise + SOME * sizes
         return self.weight * torch.where(spare > 0, total, math.inf).nan_to_num(math.inf, math.inf)
 
 

@@ -109,7 +109,7 @@ class Constants:
     parabolas: tuple[Parabolas, ...] = ()
 
     def beside(self, new: Parabolas) -> Constants:
-        """With these parabolas of the margins, too, and the curvatures that they show at the samples."""
+        """Add parabolas of the margins, and the curvatures that they imply at the samples."""
         bent = torch.minimum(self.margin_curvature, new.curvature)
         return replace(self, margin_curvature=bent, parabolas=(*self.parabolas, new))
 
@@ -178,7 +178,7 @@ def _spread(problem: Problem, units: Pointwise, points: Tensor, rival: Tensor) -
     scaled = ((value.abs() - error).clamp_min(0) * sharpness).clamp_min(_CORNER)
     ratio = up(sharpness * (units.scalar.slope(scaled) / scaled).clamp_max(1))
     weight = outputs.rows[rival] - outputs.rows[labels]
-    room = outputs.rounding[rival] + outputs.rounding[labels] + slack(1) * weight.abs()
+    room = outputs.rounding[rival] + outputs.rounding[labels]
     return ((weight + room).clamp_min(0) * ratio).flatten(1)
 
 
@@ -319,7 +319,7 @@ class _Start:
         return self.parabola(multiplier, (pull.norm(dim=1) + error) / spare.sqrt(), spare)
 
     def shaped(self, factors: Tensor, form: _Factored, spread: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The same with Q = AᵀDA, D = diag(spread), and (p,) bounds on λ_max(Q)."""
+        """Return rises and coefficients with Q = AᵀDA, D = diag(spread), and (p,) bounds on λ_max(Q)."""
         matrix, rotation = form.matrix, form.rotation
         units = rotation is None and matrix.shape[0] < matrix.shape[1]  # the inverse is taken among them
         roots = spread.sqrt().unsqueeze(2)

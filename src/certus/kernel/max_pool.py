@@ -7,8 +7,19 @@ import math
 import torch
 from torch import Tensor
 
-from certus.kernel.passes import ForwardBound, GradientBound, Range, Refused, Totals, norm
-from certus.kernel.primitive import Memory, Place, Primitive, Rounded, Shape
+from certus.kernel.passes import (
+    ForwardBound,
+    GradientBound,
+    Memory,
+    Place,
+    Primitive,
+    Range,
+    Refused,
+    Rounded,
+    Shape,
+    Totals,
+    norm,
+)
 from certus.kernel.rounding import FEW, slack, up
 
 

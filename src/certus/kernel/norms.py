@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from certus.kernel.passes import Refused
-from certus.kernel.rounding import FEW, slack, up
+from certus.kernel.rounding import slack, up
 
 _COMPLEX = 8.0  # a complex product and sum rounds like 8 real ones, at most
 _UNDERFLOW = 2.0**-1000  # far above what entries below the largest one can lose by vanishing
@@ -48,14 +48,13 @@ def checked_norm(matrices: Tensor, claim: float, error: float = 0.0) -> float:
     factor = _COMPLEX if scaled.is_complex() else 1.0
     gram, square = scaled @ scaled.mH, claim * claim
     # The squared Frobenius norm, which bounds the sums of the |a||b| that the products round.
-    frobenius = up(float(gram.diagonal(dim1=1, dim2=2).real.sum(1).max()), 2 * factor * slack(terms + side))
+    frobenius = float(gram.diagonal(dim1=1, dim2=2).real.sum(1).max())
     failed = _not_factorised(gram, torch.full((len(gram),), square, dtype=torch.float64))
     if bool(failed.any()) or not math.isfinite(frobenius):
         raise Refused(f"a norm is larger than the claim {claim * scale:.17g}")
-    # The Gram matrix, the shift and the factorisation, each relative to the sizes that it rounds.
-    lost = factor * (slack(terms) * frobenius + 2 * slack(2) * (square * side + frobenius))
-    lost += factor * slack(side + 1) * up(side * square, FEW) + _UNDERFLOW
-    return up(math.sqrt(square + up(lost, FEW)) * scale, slack(2)) + error
+    # The Gram matrix; the shift and the factorisation, relative to the sizes that they round.
+    lost = factor * (slack(terms) * frobenius + slack(side + 8) * (square * side + frobenius))
+    return up(math.sqrt(square + lost) * scale, slack(2)) + error
 
 
 def checked_quadratic(matrix: Tensor, weights: Tensor, claims: Tensor | None = None) -> Tensor:
@@ -87,7 +86,7 @@ def checked_quadratic(matrix: Tensor, weights: Tensor, claims: Tensor | None = N
 
 
 def _not_factorised(gram: Tensor, shift: Tensor) -> Tensor:
-    """Where Cholesky of shift·I − G fails, of which it reads the lower triangle; overwrites G."""
+    """Whether Cholesky of shift·I − G fails, by the lower triangle of G, which is overwritten."""
     shifted = gram.neg_()
     shifted.diagonal(dim1=-2, dim2=-1).add_(shift.unsqueeze(-1))
     failed: Tensor = torch.linalg.cholesky_ex(shifted).info != 0

@@ -24,8 +24,21 @@ import torch
 from torch import Tensor
 
 from certus.kernel.norms import checked_norm, circulant_blocks
-from certus.kernel.passes import ForwardBound, GradientBound, Range, Refused, Totals, norm, per_sample, times
-from certus.kernel.primitive import Memory, Place, Primitive, Rounded, Shape
+from certus.kernel.passes import (
+    ForwardBound,
+    GradientBound,
+    Memory,
+    Place,
+    Primitive,
+    Range,
+    Refused,
+    Rounded,
+    Shape,
+    Totals,
+    norm,
+    per_sample,
+    times,
+)
 from certus.kernel.rounding import FEW, slack, up
 
 Weights = tuple[Tensor, ...]
@@ -244,7 +257,7 @@ class Diagonal(Affine):
 
 
 class Reshape(Affine):
-    """The same numbers in another shape; also the identity."""
+    """Reshape to another shape; also the identity."""
 
     def __init__(self, in_shape: Shape, out_shape: Shape) -> None:
         super().__init__(in_shape, out_shape, (), None, 0)
@@ -359,7 +372,7 @@ class Convolution(Affine):
         return whole[(slice(None), slice(None), *starts)]
 
     def with_weight(self, weight: Tensor, bias: Tensor | None = None) -> Convolution:
-        """The same windows with other weights."""
+        """Return a convolution with the same windows and other weights."""
         options: Any = {"stride": self.stride, "padding": self.padding, "dilation": self.dilation}
         return Convolution(weight, bias, self.in_shape, groups=self.groups, **options)
 

@@ -3,12 +3,16 @@
 Forwards a ``ForwardBound``, how fast each unit can move; backwards a ``GradientBound``, the gradients of some
 functions of a node, called rows; and ``Totals``, what a backward pass accumulates. Axis 0 counts samples; it
 has one entry for bounds that hold everywhere.
+
+A ``Primitive`` is what every pass needs of one node; it is not aware of the graph around it.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -62,16 +66,16 @@ class GradientBound:
     @property
     def largest(self) -> Tensor:
         """(batch, rows, *shape) largest absolute value of each entry."""
-        return torch.maximum(self.low.abs(), self.high.abs())
+        return torch.maximum(-self.low, self.high)
 
     def tightened(self) -> GradientBound:
-        """The same, with a norm of at most that of the largest entries."""
+        """Return the bound with a norm of at most that of the largest entries."""
         return replace(self, norm=torch.minimum(self.norm, norm(self.largest, 2)))
 
 
 @dataclass(eq=False)
 class Totals:
-    """What a backward pass accumulates.
+    """Sums that a backward pass accumulates.
 
     Attributes:
         lipschitz: (batch, rows) Lipschitz constants, the smallest over all cuts of the network.
@@ -122,3 +126,56 @@ def norm(values: Tensor, axes: int = 1) -> Tensor:
 def per_sample(values: Tensor, like: Tensor) -> Tensor:
     """(batch,) as (batch, 1, …, 1), with as many axes as ``like``."""
     return values.reshape(-1, *([1] * (like.dim() - 1)))
+
+
+Shape = tuple[int, ...]
+Memory = Any
+"""What a primitive keeps of the forward pass for the backward pass."""
+
+
+class Rounded(NamedTuple):
+    """Computed values, (batch, *shape), and a bound on the error of each entry."""
+
+    value: Tensor
+    error: Tensor
+
+
+class Place(NamedTuple):
+    """Where a primitive stands in a backward pass: the number of its node; whether it is in a branch, which
+    is no cut of the network; and whether only M is still needed, at the input of the network."""
+
+    node: int
+    branch: bool = False
+    last: bool = False
+
+
+class Primitive(ABC):
+    """A function of one node, (batch, *in_shape) → (batch, *out_shape)."""
+
+    in_shape: Shape
+    out_shape: Shape
+
+    @abstractmethod
+    def apply(self, points: Tensor) -> Tensor:
+        """The function at (batch, *in_shape) points, in their precision."""
+
+    @abstractmethod
+    def rounded(self, value: Tensor, error: Tensor) -> Rounded:
+        """Outputs in float64 and their error, from those of its inputs."""
+
+    @abstractmethod
+    def forward(self, before: ForwardBound, within: Range | None) -> tuple[ForwardBound, Memory]:
+        """Bound the derivatives of its output from those of its input, which lies ``within`` a range."""
+
+    @abstractmethod
+    def backward(self, rows: GradientBound, memory: Memory, totals: Totals, place: Place) -> GradientBound:
+        """Bound gradients in its input from those in its output; add to the totals."""
+
+    @abstractmethod
+    def backward_error(self, size: Tensor, error: Tensor, at: Rounded) -> tuple[Tensor, Tensor]:
+        """(batch,) norm and error of a computed gradient in its input, from those in its output; ``at`` are
+        its inputs."""
+
+    @abstractmethod
+    def amplify(self, size: float) -> float:
+        """The largest size, not below ``size``, of a number on its way from the input to the output."""

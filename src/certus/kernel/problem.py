@@ -16,6 +16,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -101,6 +102,7 @@ class Problem:
         smoothness: the graph in the units of the cost, with its bounds everywhere and on balls.
         inputs: (n, *shape) float64; targets: (n,) labels, or (n, …) float64 numbers for a squared error.
         claimed: bounds everywhere that the caller claims in place of the kernel's own; None without.
+        columns: discrete columns, where only rows of a table count (``rows``); None without.
     """
 
     smoothness: Smoothness
@@ -110,6 +112,7 @@ class Problem:
     inputs: Tensor
     targets: Tensor
     claimed: Bounds | None = None
+    columns: Columns | None = None
 
     @staticmethod
     def of(
@@ -134,7 +137,7 @@ class Problem:
         return Problem(smoothness, loss, cost, domain, *data, claimed).about(*data)
 
     def about(self, inputs: Tensor, targets: Tensor) -> Problem:
-        """The same problem for other samples, which are checked."""
+        """Return the same problem for other samples, checked."""
         count, classes = len(inputs), self.classes
         if classes is None:
             fits = targets.dtype == torch.float64 and targets.numel() == count * self.width
@@ -146,11 +149,29 @@ class Problem:
             raise Refused(
                 "samples must be finite, of the graph's shape, with a label or float64 numbers each"
             )
-        return replace(self, inputs=inputs, targets=targets)
+        return self._with(inputs, targets)
 
     def select(self, index: slice | Tensor) -> Problem:
-        """The problem restricted to some samples."""
-        return replace(self, inputs=self.inputs[index], targets=self.targets[index])
+        """Return the problem restricted to some samples."""
+        return self._with(self.inputs[index], self.targets[index])
+
+    def relabelled(self, targets: Tensor) -> Problem:
+        """Return the problem with other targets of the same samples."""
+        return self._with(self.inputs, targets)
+
+    def settled(self, domain: Domain, label_price: float, claimed: Bounds | None) -> Problem:
+        """Return the problem with another domain and label price; claims leave columns out."""
+        columns = self.columns if claimed is None else None
+        if columns is not None:
+            columns = columns._replace(frozen=columns.frozen.settled(domain, label_price, None))
+        cost = replace(self.cost, label_price=label_price)
+        return replace(self, cost=cost, domain=domain, claimed=claimed, columns=columns)
+
+    def _with(self, inputs: Tensor, targets: Tensor) -> Problem:
+        columns = self.columns
+        if columns is not None:
+            columns = columns._replace(frozen=columns.frozen._with(inputs, targets))
+        return replace(self, inputs=inputs, targets=targets, columns=columns)
 
     def __len__(self) -> int:
         return len(self.inputs)
@@ -171,7 +192,7 @@ class Problem:
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """Names of everything that bounds of this problem rest on without proof."""
+        """Names of the assumptions of all bounds of this problem."""
         names = [name for node in self.graph.nodes for name in node.assumptions]
         if isinstance(self.cost, Claimed):
             names += self.cost.assumptions or ("the cost",)
@@ -179,7 +200,7 @@ class Problem:
 
     @property
     def evidence(self) -> Evidence:
-        """That of its bounds."""
+        """The evidence of its bounds."""
         return Evidence.ASSUMED if self.assumptions else Evidence.PROVEN
 
     @property
@@ -202,7 +223,7 @@ class Problem:
         return self.margin_outputs(self.graph.apply(points))
 
     def margin_outputs(self, values: Tensor) -> Tensor:
-        """The same from the graph's raw outputs."""
+        """Return (batch, width) outputs from the graph's raw outputs; a single logit gets a 0 before it."""
         values = values.flatten(1)
         return torch.cat([torch.zeros_like(values), values], 1) if self.loss.logistic else values
 
@@ -229,6 +250,12 @@ class Problem:
         low, high = self.inputs - self.domain.lower, self.domain.upper - self.inputs
         return self.cost.farthest(torch.maximum(low.abs(), high.abs()))
 
+    @property
+    def traits(self) -> Tensor:
+        """(n, 2) the dual norm of each sample, and its reach: numbers that tell samples, costs and domains
+        apart, so that bounds of one problem are not taken for those of another by mistake."""
+        return torch.stack([self.cost.dual(self.inputs), self.reach], 1)
+
     def feasible(self, slopes: Tensor) -> Tensor:
         """Gradients at the samples without components along which Z, or a mask, allows no move.
 
@@ -250,6 +277,19 @@ class Problem:
         radii = torch.full((len(self),), radius, dtype=torch.float64)
         parts = zip(self.inputs.split(few), targets.split(few), radii.split(few), strict=True)
         return [self.smoothness.bound(*part) for part in parts]
+
+
+class Columns(NamedTuple):
+    """Discrete columns of a table.
+
+    Attributes:
+        groups: the 0/1 inputs of each; price: of the cheapest change of one.
+        frozen: the problem in which none of them changes.
+    """
+
+    groups: tuple[tuple[int, ...], ...]
+    price: float
+    frozen: Problem
 
 
 @dataclass(frozen=True, eq=False)

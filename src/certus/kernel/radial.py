@@ -106,13 +106,21 @@ class Profile:
 
 @dataclass(frozen=True, eq=False)
 class Neighborhoods:
-    """Bounds around some samples; no error is nearer than ``radius``, (n,), which is None without classes."""
+    """Bounds around some samples; no point that may be predicted as k is nearer than ``radii``, (n, classes),
+    ∞ for the label itself; None without classes. ``frozen`` are those of the problem in which no discrete
+    column changes; None without columns."""
 
     problem: Problem
     values: Values
     profile: Profile
     balls: list[Constants]
-    radius: Tensor | None
+    radii: Tensor | None
+    frozen: Neighborhoods | None = None
+
+    @property
+    def radius(self) -> Tensor | None:
+        """(n,) no error is nearer."""
+        return None if self.radii is None else self.radii.amin(1)
 
 
 def neighborhoods(
@@ -154,8 +162,13 @@ def neighborhoods(
         *(edges, left, right, values.loss, everywhere.slope, everywhere.root),
         *(score, problem.reach, cost, clip),
     )
-    radius = None if problem.classes is None else certified_radii(problem, values, sets, edges)
-    return Neighborhoods(problem, values, profile, sets, radius)
+    radii = None if problem.classes is None else rival_radii(problem, values, sets, edges)
+    frozen = None
+    if problem.columns is not None:
+        part = problem.columns.frozen
+        there = Values.at(part)
+        frozen = neighborhoods(part, there, constants(part, there), edges, balls, clip, on_ball)
+    return Neighborhoods(problem, values, profile, sets, radii, frozen)
 
 
 Growth = tuple[Tensor, Tensor, Tensor]
@@ -207,16 +220,22 @@ def certified_radii(
     problem: Problem, values: Values, sets: Sequence[Constants], edges: Tensor | None = None
 ) -> Tensor:
     """(n,) certified radii: every e_k stays below 0 up to there, on a ball where its constants hold."""
-    best, short = torch.zeros_like(values.loss), (-values.margins).clamp_min(0)[..., None, None]
+    return rival_radii(problem, values, sets, edges).amin(1)
+
+
+def rival_radii(
+    problem: Problem, values: Values, sets: Sequence[Constants], edges: Tensor | None = None
+) -> Tensor:
+    """Return (n, classes) certified radii by each e_k alone; ∞ for the label itself."""
+    best, short = torch.zeros_like(values.margins), (-values.margins).clamp_min(0)[..., None, None]
     for ball in sets:
         roots = torch.cat([_root(short, *growth) for growth in _margin_growths(values, ball)], 2)
-        roots = roots.amax((2, 3))
-        radius = down(torch.where(problem.own, math.inf, roots).amin(1), SOME)
+        radii = down(roots.amax((2, 3)), SOME)
         if ball.edge is not None:
             assert edges is not None
-            radius = radius.clamp_max(float(edges[ball.edge]))
-        best = torch.maximum(best, radius)
-    return torch.where(best > problem.reach, math.inf, best)
+            radii = radii.clamp_max(float(edges[ball.edge]))
+        best = torch.maximum(best, radii)
+    return torch.where(problem.own | (best > problem.reach[:, None]), math.inf, best)
 
 
 def _root(short: Tensor, rise: Tensor, slope: Tensor, curvature: Tensor) -> Tensor:

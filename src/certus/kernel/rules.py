@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Protocol
 
@@ -29,8 +29,10 @@ from certus.kernel.passes import Refused
 from certus.kernel.problem import Problem, rounding_at
 from certus.kernel.radial import Neighborhoods
 from certus.kernel.rounding import FEW, MANY, SOME, down, up
+from certus.kernel.rows import row_dual_bounds, row_error_costs
 
 _SHARE = 1e-6  # t
+NO_TRAITS = torch.zeros(0, 3, dtype=torch.float64)
 
 
 class Rule(IntEnum):
@@ -50,6 +52,9 @@ class Rule(IntEnum):
 
     ENSEMBLE = 4
     """Costs at which scores of an ensemble of trees are reached (``tree_profiles``)."""
+
+    ROWS = 5
+    """Discrete columns of a table change as a whole or not at all (``rows``)."""
 
 
 class _Priced(Protocol):
@@ -164,6 +169,7 @@ class DualBounds(Result):
         bound: (n,); rule: (n,) the ``Rule`` that proves each.
         clip: B; None for ∞.
         problem: what they are about, for one label of each sample; None once all are counted.
+        about: (n, 3) wℓ and ``Problem.traits`` of the samples, by which they are matched to other bounds.
     """
 
     gamma: float
@@ -172,36 +178,40 @@ class DualBounds(Result):
     clip: float | None = None
     assumptions: tuple[str, ...] = ()
     problem: Labelled | None = None
+    about: Tensor = NO_TRAITS
 
     @staticmethod
     def unknown(
         gamma: float, count: int, clip: float | None = None, assumptions: tuple[str, ...] = ()
     ) -> DualBounds:
-        """∞ for each of n samples, to be filled batch by batch."""
-        endless = torch.full((count,), math.inf, dtype=torch.float64)
-        return mark(DualBounds(gamma, endless, torch.zeros(count, dtype=torch.int64), clip, assumptions))
+        """∞ for each of n samples, to be filled batch by batch; until then they fit no samples."""
+        bound, about = torch.full((count,), math.inf), torch.full((count, 3), math.nan)
+        rule = torch.zeros(count, dtype=torch.int64)
+        return mark(DualBounds(gamma, bound.double(), rule, clip, assumptions, None, about.double()))
 
     def __getitem__(self, index: slice) -> DualBounds:
-        """Those of some of the samples, which share memory with these."""
-        part = DualBounds(self.gamma, self.bound[index], self.rule[index], self.clip, self.assumptions)
+        """Return the bounds of some samples, which share memory with these."""
+        parts = {name: getattr(self, name)[index] for name in ("bound", "rule", "about")}
+        part = replace(self, problem=None, **parts)
         return mark(part) if self.marked else part
 
     def fill(self, index: slice | Tensor, part: DualBounds) -> None:
         """Set the bounds of some samples."""
         movable = part.problem is not None and part.problem.cost.label_price < math.inf
         same = (part.gamma, part.clip) == (self.gamma, self.clip)
+        same = same and len(part.about) == len(part.bound)
         if not (part.marked and same and set(part.assumptions) <= set(self.assumptions)) or movable:
             raise Refused("these bounds are about another problem, or leave out labels")
-        self.bound[index], self.rule[index] = part.bound, part.rule
+        self.bound[index], self.rule[index], self.about[index] = part.bound, part.rule, part.about
 
 
 def gamma_within(gamma: float, weight: float) -> float:
-    """At most γ/w: a smaller γ has a larger bound."""
+    """Return γ/w, rounded down: a smaller γ has a larger bound."""
     return gamma if weight == 1 else down(gamma / weight, FEW)
 
 
 def clip_within(clip: float | None, weight: float) -> float | None:
-    """At least B/w."""
+    """Return B/w, rounded up."""
     return clip if clip is None or weight == 1 else up(clip / weight, FEW)
 
 
@@ -213,7 +223,7 @@ def dual_bounds(
     weight: float = 1.0,
     clip: float | None = None,
 ) -> DualBounds:
-    """The smallest bound of all rules.
+    """Return the smallest bound of all rules.
 
     Args:
         around: with ``clip_within(clip, weight)``; proposal: at ``gamma_within(gamma, weight)``.
@@ -223,10 +233,20 @@ def dual_bounds(
     if not 0 < weight < math.inf or (proposal.gamma, around.profile.clip) != within:
         raise Refused(f"gamma and clip must be divided by the weight {weight}")
     rules = bounds_by_rule(around, proposal, roots)
-    bound, rule = torch.stack([rules[rule] for rule in sorted(rules)]).min(0)
+    if around.frozen is not None:
+        there, start = around.frozen, proposal.problem.inputs
+        still = Proposal.at(
+            there.problem, proposal.gamma, start + there.problem.cost.freed(proposal.point - start)
+        )
+        frozen = torch.stack([*bounds_by_rule(there, still).values()]).amin(0)
+        rules[Rule.ROWS] = row_dual_bounds(around, proposal.gamma, frozen)
+    order = sorted(rules)
+    bound, which = torch.stack([rules[each] for each in order]).min(0)
+    rule = torch.tensor([int(each) for each in order])[which]
     bound = bound if weight == 1 else up(weight * bound, FEW)
     bound = bound if clip is None else bound.clamp_max(clip)
-    return mark(DualBounds(gamma, bound, rule, clip, around.problem.assumptions, around.problem))
+    problem, about = around.problem, _traits(around, weight)
+    return mark(DualBounds(gamma, bound, rule, clip, problem.assumptions, problem, about))
 
 
 def over_labels(own: DualBounds, others: Sequence[DualBounds]) -> DualBounds:
@@ -245,7 +265,7 @@ def over_labels(own: DualBounds, others: Sequence[DualBounds]) -> DualBounds:
     for part in others:
         moved = part.bound - price
         bound, rule = torch.maximum(bound, moved), torch.where(moved > bound, part.rule, rule)
-    return mark(DualBounds(own.gamma, bound, rule, own.clip, own.assumptions))
+    return mark(DualBounds(own.gamma, bound, rule, own.clip, own.assumptions, about=own.about))
 
 
 @dataclass(frozen=True, eq=False)
@@ -255,36 +275,72 @@ class SampleBounds(Result):
     Attributes:
         loss: (n,) at least wℓ there; error_cost: (n,) no error costs less; None without classes.
         unit_cost: g, with c ≥ g‖x − x₀‖².
+        about: (n, 3) as in ``DualBounds``.
+        targets: (n,) labels; None without classes, or if they may change. class_costs: for three classes and
+            more, (n, classes) no point that may be predicted as k costs less.
     """
 
     loss: Tensor
     error_cost: Tensor | None
     unit_cost: float
     assumptions: tuple[str, ...] = ()
+    about: Tensor = NO_TRAITS
+    targets: Tensor | None = None
+    class_costs: Tensor | None = None
 
     @staticmethod
     def at(around: Neighborhoods, weight: float = 1.0) -> SampleBounds:
-        """From the bounds around the samples; the cost of an error is g·r², or the price of a label."""
+        """Construct from the bounds around samples; the cost of an error is g·r², or the price of a label."""
         problem, loss = around.problem, around.values.loss
         if not 0 < weight < math.inf:
             raise Refused(f"the weight of a label must be positive; got {weight}")
         loss = loss if weight == 1 else up(weight * loss, FEW)
-        costs = None if around.radius is None else error_costs(problem, around.radius)
-        return mark(SampleBounds(loss, costs, problem.unit_cost, problem.assumptions))
+        costs = None if around.radii is None else error_costs(problem, around.radii)
+        if costs is not None and around.frozen is not None and around.frozen.radii is not None:
+            frozen = error_costs(around.frozen.problem, around.frozen.radii)
+            costs = row_error_costs(around, costs, frozen).clamp_max(problem.cost.label_price)
+        error, about = None if costs is None else costs.amin(1), _traits(around, weight)
+        bounds = SampleBounds(loss, error, problem.unit_cost, problem.assumptions, about)
+        return mark(bounds.by_class(problem, costs))
+
+    def by_class(self, problem: Labelled, costs: Tensor | None) -> SampleBounds:
+        """Add targets and (n, classes) costs of predictions, if labels do not change."""
+        if costs is None or problem.cost.label_price < math.inf:
+            return self
+        return replace(self, targets=problem.targets, class_costs=costs if costs.shape[1] > 2 else None)
 
     @staticmethod
     def joined(parts: Sequence[SampleBounds], order: slice | Tensor = slice(None)) -> SampleBounds:
-        """Those of several batches of one problem, in another order."""
+        """Join the bounds of several batches of one problem, in another order."""
         first = parts[0]
         if not all(part.marked and part.unit_cost == first.unit_cost for part in parts):
             raise Refused("the bounds must be about one problem")
-        costs = [part.error_cost for part in parts if part.error_cost is not None]
-        joined = torch.cat(costs)[order] if len(costs) == len(parts) else None
         names = tuple(dict.fromkeys(name for part in parts for name in part.assumptions))
-        loss = torch.cat([part.loss for part in parts])[order]
-        return mark(SampleBounds(loss, joined, first.unit_cost, names))
+        loss, error, about, targets, costs = (
+            _joined([getattr(part, name) for part in parts], order)
+            for name in ("loss", "error_cost", "about", "targets", "class_costs")
+        )
+        assert loss is not None
+        assert about is not None
+        return mark(SampleBounds(loss, error, first.unit_cost, names, about, targets, costs))
+
+    def fits(self, other: DualBounds | SampleBounds) -> bool:
+        """Whether other bounds are about the same samples of the same problem, as far as traits tell."""
+        same = self.about.shape == other.about.shape
+        return same and torch.allclose(self.about, other.about, rtol=MANY, atol=0.0)
+
+
+def _traits(around: Neighborhoods, weight: float) -> Tensor:
+    """(n, 3) ``Problem.traits`` of samples, with ℓ weighed."""
+    return torch.cat([weight * around.values.loss.unsqueeze(1), around.problem.traits], 1)
+
+
+def _joined(parts: Sequence[Tensor | None], order: slice | Tensor) -> Tensor | None:
+    """Tensors of several batches in another order; None if one is."""
+    tensors = [part for part in parts if part is not None]
+    return torch.cat(tensors)[order] if len(tensors) == len(parts) else None
 
 
 def error_costs(problem: Problem, radius: Tensor) -> Tensor:
-    """(batch,) lower bounds on the cost of an error, g·r² or the price of a label, from certified radii."""
+    """(batch, …) lower bounds on the cost of an error, g·r² or the price of a label, from certified radii."""
     return down(problem.unit_cost * radius**2, problem.cost.rounding).clamp_max(problem.cost.label_price)

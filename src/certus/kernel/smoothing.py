@@ -70,7 +70,7 @@ class VotingRule:
             raise Refused(f"a vote of {self.votes} draws that {errors} errors never lose")
 
     def failure_probability(self, scores: Floats) -> Floats:
-        """At least v(Φ(t)), and at most 1. Shapes (cells,) → (cells,)."""
+        """Return upper bounds on v(Φ(t)), at most 1. Shapes (cells,) → (cells,)."""
         if self.votes is None:
             return (scores >= 0).astype(np.float64)
         tail = binomial.binomial_tail(self.failure_threshold, self.votes, binomial.normal_up(scores))
@@ -88,7 +88,7 @@ class VotingRule:
 
 
 def worst_failure(rule: VotingRule, penalty: float, scores: Floats, stations: Floats) -> Floats:
-    """At least F_κ at each score, from increasing stations t_j. Shapes (cells,), (stations,) → (cells,).
+    """Bound F_κ at each score from above, by increasing t_j. Shapes (cells,), (stations,) → (cells,).
 
     Allowing t < a changes nothing, as v∘Φ is nondecreasing. Between two stations at most Δ apart, v∘Φ exceeds
     its chord by at most BΔ²/8 and −κ(t − a)² its own by κΔ²/4, and a sum of chords is largest at an end:
@@ -220,7 +220,7 @@ def stake(
 def upper_means(
     designs: Sequence[GammaDesign], values: Tensor, failure: float, claims: Sequence[float]
 ) -> dict[float, float]:
-    """γ → at least E F_κ(h), all of them together but with probability δ; the first design leads:
+    """Return γ → upper bound on E F_κ(h), jointly with probability 1 − δ; the first design leads:
 
         E c^γ = β E c⁰ + E (c^γ − βc⁰) ≤ β U(c⁰; δ₀) + U(c^γ − βc⁰; δ_γ),          δ₀ + Σ δ_γ = δ.
 
@@ -275,7 +275,7 @@ class SmoothedStatement(Result):
     assumptions: tuple[str, ...] = ()
 
     def prove(self, tables: Mapping[str, SmoothedTable]) -> SmoothedStatement:
-        """The same with the means that tables prove, whatever is claimed; each has an equal share of δ."""
+        """Return the statement with the means that tables prove; each quantity has an equal share of δ."""
         price, failure = self.label_price, UPPER_SHARE * (1 - self.confidence) / max(1, len(self.rules))
         valid = _SIGMAS[0] <= self.sigma <= _SIGMAS[1] and 0 < self.confidence < 1 and 0 <= self.seed < 2**64
         if not valid or not (price is None or price >= 0) or self.rules.keys() != tables.keys():

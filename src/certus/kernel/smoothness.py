@@ -23,12 +23,20 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from certus.kernel.curvature import Site
 from certus.kernel.graph import Graph, Node, Trace
 from certus.kernel.losses import Softmax
 from certus.kernel.operators import Affine
-from certus.kernel.passes import ForwardBound, GradientBound, Refused, Totals, norm, per_sample, times
-from certus.kernel.primitive import Rounded
+from certus.kernel.passes import (
+    ForwardBound,
+    GradientBound,
+    Refused,
+    Rounded,
+    Totals,
+    norm,
+    per_sample,
+    times,
+)
+from certus.kernel.pointwise import Site
 from certus.kernel.rounding import FEW, slack, up
 
 MOST_CLASSES = 32
@@ -237,7 +245,8 @@ class Smoothness:
             # With label smoothing mass also moves between two other classes.
             moving = self._all_margins(end, trace) if loss.smoothing else margins
             values, own = _margin_values(balls)
-            error = loss.error(values + margins.lipschitz * balls.radius.unsqueeze(1), own)
+            # Margins and rises may cancel, so that these are rounded up before they are added.
+            error = loss.error(values + up(times(margins.lipschitz, balls.radius.unsqueeze(1))), own)
         weight, apart = loss.weight(error, classes), outputs.distances.max()
         hull = outputs.hull(None if loss.smoothing else labels)
         low, high = (part * per_sample(weight, part) for part in hull)
@@ -308,7 +317,7 @@ class Smoothness:
         return curvature[:, 0], totals.lipschitz[:, 0]
 
     def _all_margins(self, end: ForwardBound, trace: Trace) -> _Margins:
-        """Of all pairs of classes: [k, y] of F_k − F_y, (batch, K, K)."""
+        """Bound the margins of all pairs of classes, [k, y] of F_k − F_y, (batch, K, K)."""
         classes = self.outputs.classes
         lipschitz = self.outputs.distances * end.lipschitz.reshape(-1, 1, 1)
         if classes > MOST_CLASSES:

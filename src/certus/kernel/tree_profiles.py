@@ -20,7 +20,8 @@ the library's scores; and its losses are those of scores that are larger by r_k 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
 
@@ -29,9 +30,14 @@ from torch import Tensor
 
 from certus.kernel.evidence import Result, mark
 from certus.kernel.passes import Refused
-from certus.kernel.rounding import FEW, HUNDREDS, SOME, slack, up
-from certus.kernel.rules import DualBounds, Rule, SampleBounds
+from certus.kernel.rounding import FEW, HUNDREDS, MANY, SOME, slack, up
+from certus.kernel.rules import DualBounds, Rule, SampleBounds, over_labels
 from certus.kernel.trees import Ensemble, Prices, Proof, least_costs, per_tree
+
+SPLITS = ("feature", "threshold", "left", "right", "missing_left", "category_set")
+"""The entries of the nodes of a stored partition."""
+_AT_ONCE = 64
+_NUMBERS = 1 << 19  # in one tensor
 
 
 class TreeLoss(StrEnum):
@@ -66,6 +72,7 @@ class TreeProblem:
         else:
             fits = fits and targets.dtype == torch.int64 and (outputs > 1 or self.loss is TreeLoss.SOFTMAX)
             fits = fits and bool(((targets >= 0) & (targets < self.classes)).all())
+        fits = fits and bool(self.cost.discrete[self.ensemble.paths.categorical].all())
         if not fits or bool(self.rows.isinf().any()) or not bool(torch.isfinite(targets).all()):
             raise Refused("rows must have the ensemble's columns, without ∞, and a label or number each")
 
@@ -112,21 +119,44 @@ class TreeProblem:
         return up(self.scores[0].abs() @ self.ensemble.rounding, slack(len(self.ensemble.bias)))
 
     @cached_property
-    def at_rows(self) -> tuple[Tensor, Tensor]:
-        """(n, scores) the scores of the rows, and of the largest leaves of all trees; rounded up."""
-        ensemble, (directions, offsets) = self.ensemble, self.scores
-        reached, paths = ensemble.value[ensemble.leaves(self.rows)], ensemble.paths
-        largest = per_tree(ensemble.value[paths.node].abs().mT, paths.tree, len(ensemble.roots), "amax").sum(
-            1
-        )
-        sizes = directions.abs() @ (largest + ensemble.bias.abs()) + offsets.abs()
-        exact = torch.einsum("nko,no->nk", directions, reached.sum(1) + ensemble.bias) + offsets
-        raised = sizes * slack(len(ensemble.roots) + len(ensemble.bias) + 8)
-        return exact + raised, up(sizes, slack(len(ensemble.roots) + 8))
+    def start(self) -> Tensor:
+        """(n, scores) the scores of the rows, rounded up."""
+        (directions, offsets), values = self.scores, self.ensemble.value[self.ensemble.leaves(self.rows)]
+        sizes = torch.einsum("nko,no->nk", directions.abs(), values.abs().sum(1) + self.ensemble.bias.abs())
+        exact = torch.einsum("nko,no->nk", directions, values.sum(1) + self.ensemble.bias) + offsets
+        return exact + self._slack * (sizes + offsets.abs())
 
-    def values(self, scores: Tensor) -> Tensor:
-        """(n, scores, …) → (n, …) at least H, of scores that the library may round up by r."""
-        lost = self.lost.reshape(*self.lost.shape, *([1] * (scores.dim() - 2)))
+    @cached_property
+    def top(self) -> Tensor:
+        """(n, scores) at least the scores of all rows: those of the largest leaf of each tree."""
+        (directions, offsets), ensemble = self.scores, self.ensemble
+        different, place = directions.flatten(0, 1).unique(dim=0, return_inverse=True)
+        paths, tops = ensemble.paths, []
+        for part in different.split(_AT_ONCE):
+            each = part @ ensemble.value[paths.node].mT, part.abs() @ ensemble.value[paths.node].abs().mT
+            most, sizes = (per_tree(one, paths.tree, len(ensemble.roots), "amax").sum(1) for one in each)
+            sizes = sizes + part.abs() @ ensemble.bias.abs()
+            tops.append(torch.stack([most + part @ ensemble.bias + self._slack * sizes, self._slack * sizes]))
+        top, raised = torch.cat(tops, 1)[:, place].reshape(2, *offsets.shape)
+        return torch.maximum(top + offsets + self._slack * offsets.abs() + raised, self.start)
+
+    @property
+    def _slack(self) -> float:
+        return slack(len(self.ensemble.roots) + 2 * len(self.ensemble.bias) + 8)
+
+    def levels(self, count: int) -> Tensor:
+        """Return (n, scores, count) levels between the scores of the rows and the largest scores."""
+        steps = torch.arange(count, dtype=torch.float64) / count
+        return self.start[:, :, None] + (self.top - self.start)[:, :, None] * steps
+
+    @property
+    def predicts(self) -> bool:
+        """Whether all labels are those of the largest scores, as far as rounding allows."""
+        return bool((self.start <= 2 * self.lost + MANY)[:, : self.errors].all())
+
+    def values(self, scores: Tensor, rows: Tensor | slice = slice(None)) -> Tensor:
+        """(m, scores, …) of some rows → (m, …) at least H, of scores that the library may round up by r."""
+        lost = self.lost[rows].reshape(*scores.shape[:2], *([1] * (scores.dim() - 2)))
         scores = (scores + lost) + FEW * (scores.abs() + lost)
         if self.loss is TreeLoss.SOFTMAX:
             values = torch.logsumexp(torch.cat([torch.zeros_like(scores[:, :1]), scores], 1), 1)
@@ -162,47 +192,125 @@ class Profiles(Result):
         errors = torch.zeros(len(levels), problem.errors, dtype=torch.float64)
         return mark(Profiles(problem, levels.double(), torch.zeros_like(levels.double()), errors))
 
-    def raise_by(self, row: int, score: int, proof: Proof) -> None:
-        """Raise the costs of one row and score to those that a proof shows."""
+    def raise_by(self, row: int, score: int, proof: Proof) -> Tensor:
+        """Raise the costs of one row and score to those that a proof shows: (J + 1,), the last at −r."""
         problem, (directions, offsets) = self.problem, self.problem.scores
+        if not (0 <= row < len(offsets) and 0 <= score < offsets.shape[1]):
+            raise Refused(f"there must be a row {row} with a score {score}")
         levels = torch.cat([self.levels[row, score], -problem.lost[row, score : score + 1]])
         about = directions[row, score], float(offsets[row, score])
         costs = least_costs(problem.ensemble, problem.cost, problem.rows[row], about, levels, proof)
         self.costs[row, score] = torch.maximum(self.costs[row, score], costs[:-1])
         if score < problem.errors:
             self.error_costs[row, score] = torch.maximum(self.error_costs[row, score], costs[-1])
+        return costs
 
     def samples(self, weights: Tensor | None = None) -> SampleBounds:
         """Bounds at the rows themselves; (n,) weights of their labels."""
         self._require_mark(weights)
-        loss = self.problem.values(self.problem.at_rows[0])
+        loss = self.problem.values(self.problem.start)
         loss = loss if weights is None else up(weights * loss, FEW)
         price = self.problem.cost.label_price
         costs = self.error_costs.amin(1).clamp_max(price) if self.problem.errors else None
-        return mark(SampleBounds(loss, costs, 1.0, self.assumptions))
+        bounds = SampleBounds(loss, costs, 1.0, self.assumptions, self._traits(weights))
+        return mark(bounds.by_class(self.problem, self.class_costs))
 
-    def dual(self, gamma: float, weights: Tensor | None = None, clip: float | None = None) -> DualBounds:
-        """φ̄_γ by the theorem, of min(wℓ, B) for (n,) weights w of the rows' labels and a clip B."""
+    def _traits(self, weights: Tensor | None) -> Tensor:
+        """(n, 3) losses, sums of the rows and of prices, by which bounds of one problem are matched."""
+        loss, cost = self.problem.values(self.problem.start), self.problem.cost
+        prices = (cost.move + cost.gap).nan_to_num(posinf=0.0).sum().expand_as(loss)
+        loss = loss if weights is None else weights * loss
+        return torch.stack([loss, self.problem.inputs.sum(1), prices], 1)
+
+    @property
+    def class_costs(self) -> Tensor | None:
+        """(n, classes) costs of errors by what is predicted, ∞ for the label itself; None without classes."""
+        if not self.problem.errors:
+            return None
+        own = torch.arange(self.problem.errors + 1) == self.problem.targets[:, None]
+        return torch.full(own.shape, math.inf).double().masked_scatter(~own, self.error_costs)
+
+    def dual(
+        self, gammas: Sequence[float], weights: Tensor | None = None, clip: float | None = None
+    ) -> list[DualBounds]:
+        """φ̄_γ by the theorem at each γ, of min(wℓ, B) for (n,) weights w of the rows' labels and a clip B."""
         self._require_mark(weights)
-        if not 0 < gamma < math.inf or not (clip is None or clip > 0):
-            raise Refused(f"gamma must be positive and finite, and a clip positive; got gamma = {gamma}")
-        costs = self.costs.cummax(2).values
-        tops = torch.cat([self.levels, self.problem.at_rows[1][:, :, None]], 2)
+        if not all(0 < gamma < math.inf for gamma in gammas) or not (clip is None or clip > 0):
+            raise Refused(f"each gamma must be positive and finite, and a clip positive; got {gammas}")
+        count, rule = len(self.levels), torch.full((len(self.levels),), int(Rule.ENSEMBLE))
+        bounds = torch.empty(len(gammas), count, dtype=torch.float64)
+        for part in torch.arange(count).split(max(1, _NUMBERS // (self.costs[0].numel() + 1))):
+            spent, losses = self.spent(part)
+            losses = losses if weights is None else up(weights[part, None] * losses, FEW)
+            losses = losses if clip is None else losses.clamp_max(clip)
+            for place, gamma in enumerate(gammas):
+                price = gamma * spent
+                bound = losses - price + SOME * price + FEW * losses
+                bounds[place, part] = torch.where(spent < math.inf, bound, -math.inf).amax(1)
+        bounds = bounds if clip is None else bounds.clamp_max(clip)
+        about = rule, clip, self.assumptions, self.problem, self._traits(weights)
+        return [mark(DualBounds(gamma, own, *about)) for gamma, own in zip(gammas, bounds, strict=True)]
+
+    def spent(self, part: Tensor) -> tuple[Tensor, Tensor]:
+        """(rows, 1 + scores·J) the costs c of the theorem, and H(Ū(c))."""
+        costs = self.costs[part].cummax(2).values
         spent = torch.cat([torch.zeros_like(costs[:, 0, :1]), costs.flatten(1)], 1)
-        below = torch.searchsorted(
-            costs, spent[:, None].expand(-1, costs.shape[1], -1).contiguous(), right=True
-        )
-        losses = self.problem.values(tops.gather(2, below))
-        losses = losses if weights is None else up(weights[:, None] * losses, FEW)
-        losses = losses if clip is None else losses.clamp_max(clip)
-        finite = torch.where(spent < math.inf, spent, 0.0)
-        bound = losses - gamma * finite + SOME * gamma * finite + FEW * losses
-        bound = torch.where(spent < math.inf, bound, -math.inf).amax(1)
-        bound = bound if clip is None else bound.clamp_max(clip)
-        rule = torch.full((len(bound),), int(Rule.ENSEMBLE))
-        problem = self.problem
-        return mark(DualBounds(gamma, bound, rule, clip, self.assumptions, problem))
+        every = spent[:, None].expand(-1, costs.shape[1], -1).contiguous()
+        tops = torch.cat([self.levels[part], self.problem.top[part, :, None]], 2)
+        scores = tops.gather(2, torch.searchsorted(costs, every, right=True))
+        return spent, self.problem.values(scores, part)
 
     def _require_mark(self, weights: Tensor | None) -> None:
         if not self.marked or (weights is not None and not bool(((weights > 0) & weights.isfinite()).all())):
             raise Refused("profiles of the kernel are needed, and positive weights of labels")
+
+
+def proven_bounds(
+    problem: TreeProblem,
+    stored: Mapping[str, Tensor],
+    gammas: Sequence[float],
+    clip: float | None,
+    by_class: Sequence[float] | None,
+) -> list[tuple[SampleBounds, list[DualBounds]]]:
+    """Bounds at all rows, and φ̄_γ at each γ, from stored proofs: from those of fixed searches, then from all.
+
+    Args:
+        stored: ``proofs``, (P, 6): label, counted from the row's own; row; score; whether its search was
+            fixed; and the numbers of nodes and of sets of the partition; ``levels``, (1,) the number of
+            levels; and one behind the other the entries of partitions (``Ensemble``) and ``Proof``.
+    """
+    classes = (problem.classes or 1) if problem.cost.label_price < math.inf else 1
+    others = [replace(problem, targets=(problem.targets + shift) % classes) for shift in range(1, classes)]
+    labels = [problem, *others]
+    profiles = [Profiles.trivial(each, each.levels(int(stored["levels"][0]))) for each in labels]
+    prices = None if by_class is None else torch.tensor(by_class, dtype=torch.float64)
+    weights = [None if prices is None else prices[each.targets] for each in labels]
+    proofs, bounds = list(_proofs(problem.ensemble, stored)), []
+    for fixed in (1, 0):
+        for (label, row, score, early), proof in proofs:
+            if early == fixed:
+                profiles[label].raise_by(row, score, proof)
+        duals = [each.dual(gammas, weight, clip) for each, weight in zip(profiles, weights, strict=True)]
+        whole = [over_labels(own, rest) if rest else own for own, *rest in zip(*duals, strict=True)]
+        bounds.append((profiles[0].samples(weights[0]), whole))
+    return bounds
+
+
+def _proofs(ensemble: Ensemble, stored: Mapping[str, Tensor]) -> Iterator[tuple[list[int], Proof]]:
+    at, one, zeros = [0, 0, 0], torch.zeros(1).long(), torch.zeros(1, dtype=torch.float64)
+    for *about, nodes, sets in stored["proofs"].tolist():
+        part = slice(at[0], at[0] + nodes)
+        entries = {name: stored[name][part] for name in SPLITS}
+        terminals = slice(at[1], at[1] + int((entries["feature"] < 0).sum()))
+        listed, value = stored["sets"][at[2] : at[2] + sets], torch.zeros(nodes, 1, dtype=torch.float64)
+        partition = Ensemble(
+            roots=one,
+            sets=listed,
+            value=value,
+            bias=zeros,
+            rounding=zeros,
+            columns=ensemble.columns,
+            **entries,
+        )
+        yield about, Proof(partition, stored["slope"][terminals], stored["weight"][terminals])
+        at = [part.stop, terminals.stop, at[2] + sets]

@@ -55,20 +55,23 @@ class Ensemble:
     columns: int
 
     def __post_init__(self) -> None:
-        nodes, inner = torch.arange(len(self.feature)), self.feature >= 0
+        count, feature = len(self.feature), self.feature
+        parts = self.threshold, self.left, self.right, self.missing_left, self.category_set, self.value
+        shapes = self.value.shape[1:] == self.bias.shape == self.rounding.shape and self.sets.dim() == 2
+        if not shapes or {len(part) for part in parts} != {count}:
+            raise Refused("an ensemble needs all entries of each node, and of each output")
+        inner = (feature >= 0).nonzero()[:, 0]
         children = torch.stack([self.left, self.right])[:, inner]
-        fits = bool((children > nodes[inner]).all() and (children < len(nodes)).all())
-        fits = (
-            fits
-            and bool((self.feature < self.columns).all())
-            and bool((self.category_set < len(self.sets)).all())
-        )
-        fits = fits and bool((self.roots >= 0).all() and (self.roots < len(nodes)).all())
-        numbers = (self.value[~inner], self.bias, self.rounding)
-        if not (fits and all(bool(torch.isfinite(part).all()) for part in numbers)):
+        fits = [
+            children > inner,
+            children < count,
+            feature < self.columns,
+            self.category_set < len(self.sets),
+        ]
+        fits += [self.roots >= 0, self.roots < count, ~torch.isnan(self.threshold), self.rounding >= 0]
+        fits += [torch.isfinite(part) for part in (self.value[feature < 0], self.bias, self.rounding)]
+        if not all(bool(part.all()) for part in fits):
             raise Refused("an ensemble needs children after their parents, and finite values")
-        if bool(torch.isnan(self.threshold).any()) or bool((self.rounding < 0).any()):
-            raise Refused("thresholds must be numbers, and roundings at least 0")
 
     def leaves(self, rows: Tensor) -> Tensor:
         """(n, columns) rows → (n, trees) the leaf that each reaches."""
@@ -166,14 +169,20 @@ class Paths:
         return Paths(self.categorical, *(part[index] for part in self.parts))
 
     @cached_property
-    def entries(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """The (path, column) that a box restricts, (E,) each; the place of their (tree, column) among those
-        of all trees, (E,), and these pairs, (pairs, 2)."""
+    def entries(self) -> tuple[Tensor, ...]:
+        """Restrictions of boxes to parts of columns: (E,) box, column, and place of (tree, column) in pairs;
+        pairs, (pairs, 2); (E,) place among the different restrictions, and one entry of each of these."""
         bound = (self.low > -math.inf) | (self.high < math.inf) | ~self.gaps
         bound[:, self.categorical] |= ~self.codes.all(2)
         path, column = bound.nonzero(as_tuple=True)
         pairs, place = torch.stack([self.tree[path], column], 1).unique(dim=0, return_inverse=True)
-        return path, column, place, pairs
+        codes, coded = torch.ones(len(path), self.codes.shape[2]), torch.isin(column, self.categorical)
+        codes[coded] = self.codes[path[coded], torch.searchsorted(self.categorical, column[coded])].float()
+        sides = [part[path, column].double() for part in (self.low, self.high, self.gaps)]
+        whole = torch.cat([torch.stack([column.double(), *sides], 1), codes.double()], 1)
+        different, kind = whole.unique(dim=0, return_inverse=True)
+        example = torch.zeros(len(different), dtype=torch.int64).scatter(0, kind, torch.arange(len(path)))
+        return path, column, place, pairs, kind, example
 
 
 def everything(count: int, columns: int, categorical: Tensor, width: int) -> Paths:
@@ -201,8 +210,9 @@ class Prices:
     label_price: float = math.inf
 
     def __post_init__(self) -> None:
-        if not bool((torch.stack([self.move, self.gap]) >= 0).all()) or not self.label_price > 0:
-            raise Refused("prices must be at least 0, and that of a label positive")
+        # At a price of 0 rows move within ρ = 0, where statements are about the sample alone.
+        if not bool((torch.stack([self.move, self.gap]) > 0).all()) or not self.label_price > 0:
+            raise Refused("prices must be positive")
 
     def total(self, prices: Tensor) -> Tensor:
         """(…, columns) c_f → (…) c, as computed."""
@@ -242,18 +252,32 @@ class Prices:
 
 @dataclass(frozen=True, eq=False)
 class Proof:
-    """Multipliers of some boxes of a partition of all rows, which is the one tree of an ensemble.
+    """Multipliers for a partition of all rows, which is the one tree of an ensemble.
 
     Attributes:
-        terminal: (m,) leaves of the partition, in which the multipliers are used.
-        slope: (m,) λ; weight: (m, pairs) w of the pairs of ``Paths.entries``; share: (m, columns) u.
+        slope: (terminals,) λ, and weight: (terminals, pairs) w of the pairs of ``Paths.entries``; a terminal
+            is a leaf of the partition, in the order of its nodes.
     """
 
     partition: Ensemble
-    terminal: Tensor
     slope: Tensor
     weight: Tensor
-    share: Tensor
+
+    def at(self, boxes: Paths, pairs: Tensor, prices: Prices) -> tuple[Tensor, Tensor, Tensor]:
+        """(boxes,) λ, (boxes, pairs) w and (boxes, columns) u, which must be those of the theorem."""
+        columns, terminal = self.partition.columns, self.partition.feature < 0
+        count, weight = int(terminal.sum()), self.weight.double()
+        if self.slope.shape != (count,) or weight.shape != (count, len(pairs)):
+            raise Refused("a proof needs a slope and weights for each terminal")
+        used = torch.zeros(count, columns, dtype=torch.float64).index_add(1, pairs[:, 1], weight)
+        used = up(used, slack(len(pairs)))
+        total = up(used.sum(1), slack(columns)) if prices.largest else used
+        fits = [self.slope >= 0, torch.isfinite(self.slope), weight >= 0, total <= 1]
+        if len(self.partition.roots) != 1 or not all(bool(part.all()) for part in fits):
+            raise Refused("multipliers must be at least 0, and weights sum to a share of at most 1")
+        place = (terminal.cumsum(0) - 1)[boxes.node]
+        share = used if prices.largest else torch.ones_like(used)
+        return self.slope[place], weight[place], share[place]
 
 
 def least_costs(
@@ -261,7 +285,7 @@ def least_costs(
 ) -> Tensor:
     """(J,) lower bounds on D(a) = inf {c(x, row) : S(x) ≥ a}, S = offset + ⟨direction, s⟩, at (J,) levels a.
 
-    *Theorem.* Let λ ≥ 0, w ≥ 0 and Σ_t w_tf ≤ u_f, with u_f ≤ 1, or Σ_f u_f ≤ 1 in the sup-norm, where
+    *Theorem.* Let λ ≥ 0, w ≥ 0 and Σ_t w_tf ≤ u_f, with u_f = 1, or Σ_f u_f ≤ 1 in the sup-norm, where
     max_f c_f ≥ Σ_f u_f c_f. In a box N every x with S(x) ≥ a has
 
         c(x) ≥ Σ_f u_f κ_f(N) + λ(a − offset − b) + Σ_t min_l [Σ_f w_tf (κ_f(N ∩ B_l) − κ_f(N)) − λv_l],
@@ -272,77 +296,46 @@ def least_costs(
     """
     direction, offset = score
     leaves, columns, trees = ensemble.paths, ensemble.columns, len(ensemble.roots)
+    path, column, place, pairs, kind, example = leaves.entries
+    path_of, column_of = path[example], column[example]
     space = everything(1, columns, leaves.categorical, leaves.codes.shape[2])
-    boxes, (path, column, place, pairs) = proof.partition.boxes(space), leaves.entries
-    box = _checked(proof, prices, boxes, pairs, columns)
-    # Each box has λ = 0 and w = 0, the distance alone, and the multipliers given.
-    box, used = torch.cat([torch.arange(len(boxes.node)), box]), torch.arange(len(boxes.node) + len(box))
-    used = (used - len(boxes.node) + 1).clamp_min(0)
-    slope, weights, shares = (_with_zeros(part) for part in (proof.slope, proof.weight, proof.share))
+    boxes = proof.partition.boxes(space)
+    slopes, weights, shares = proof.at(boxes, pairs, prices)
     value, size = ensemble.value[leaves.node] @ direction, ensemble.value[leaves.node].abs() @ direction.abs()
     start = float(ensemble.bias @ direction) + offset
     sizes = float(ensemble.bias.abs() @ direction.abs()) + abs(offset)
     lost, tiny = slack(trees + columns + len(direction)), torch.finfo(torch.float64).tiny
     every, bounds = torch.arange(columns), []
     # Boxes in parts, to bound the memory of one table.
-    for part in torch.arange(len(box)).split(max(1, _NUMBERS // (len(path) + 1))):
-        some, steep = boxes[box[part]], slope[used[part]]
+    for part in torch.arange(len(boxes.node)).split(max(1, _NUMBERS // (len(path) + 1))):
+        some, steep = boxes[part], slopes[part]
         own = prices.least(row, space, torch.zeros_like(every), every, some)
-        near = prices.least(row, leaves, path, column, some)
-        gain = (down(near, TENS) - up(own[:, column], TENS) - tiny).clamp_min(0)
-        gain = torch.where(near < math.inf, weights[used[part]][:, place] * gain, 0.0)
+        near = prices.least(row, leaves, path_of, column_of, some)
+        gain = (down(near, TENS) - up(own[:, column_of], TENS) - tiny).clamp_min(0)
+        away = (near == math.inf).double()[:, kind]
+        gain = torch.where(away > 0, 0.0, weights[part][:, place] * gain[:, kind])
         zeros = torch.zeros(len(part), len(leaves.node), dtype=torch.float64)
-        gains, met = (
-            zeros.index_add(1, path, gain),
-            zeros.index_add(1, path, (near == math.inf).double()) == 0,
-        )
+        gains, met = zeros.index_add(1, path, gain), zeros.index_add(1, path, away) == 0
         least = gains - steep[:, None] * value - lost * (gains + steep[:, None] * size)
         # An overflow proves nothing; a box without a leaf of some tree has no row.
         least = torch.where(met, torch.where(torch.isfinite(least), least, -math.inf), math.inf)
         best = per_tree(least, leaves.tree, trees, "amin")
         most = per_tree(torch.where(met, value + lost * size, -math.inf), leaves.tree, trees, "amax")
         reach = most.sum(1) + start + lost * (most.abs().sum(1) + sizes)
-        share = shares[used[part]]
-        away = torch.where(share > 0, share * down(own, TENS), 0.0).sum(1)
-        terms = away + best.abs().sum(1) + steep * sizes
-        line = away + best.sum(1) - steep * start - lost * terms - tiny
+        share = shares[part]
+        base = torch.where(share > 0, share * down(own, TENS), 0.0).sum(1)
+        terms = base + best.abs().sum(1) + steep * sizes
+        line = base + best.sum(1) - steep * start - lost * terms - tiny
         bound = line[:, None] + steep[:, None] * levels
         bound = bound - slack(4) * (line.abs()[:, None] + steep[:, None] * levels.abs())
         bound = torch.where(torch.isfinite(bound), bound, -math.inf)
         bound = torch.maximum(bound, down(prices.total(own), TENS + slack(columns))[:, None])
         empty = (best == math.inf).any(1) | (own == math.inf).any(1)
-        bounds.append(torch.where(empty[:, None] | (levels > reach[:, None]), math.inf, bound))
-    whole = torch.zeros(len(boxes.node), len(levels), dtype=torch.float64)
-    every_box = box[:, None].expand(-1, len(levels))
-    return whole.scatter_reduce(0, every_box, torch.cat(bounds), "amax").amin(0)
-
-
-def _checked(proof: Proof, prices: Prices, boxes: Paths, pairs: Tensor, columns: int) -> Tensor:
-    """(m,) the box of each of the multipliers, which must be those of the theorem."""
-    count, order = len(proof.terminal), torch.full((len(proof.partition.feature),), -1)
-    order[boxes.node] = torch.arange(len(boxes.node))
-    shapes = proof.slope.shape, proof.weight.shape, proof.share.shape
-    if shapes != ((count,), (count, len(pairs)), (count, columns)) or len(proof.partition.roots) != 1:
-        raise Refused("a proof needs one partition, with a slope, weights and shares for each terminal")
-    used = torch.zeros(count, columns, dtype=torch.float64).index_add(1, pairs[:, 1], proof.weight)
-    fits = [bool((part >= 0).all()) for part in (proof.slope, proof.weight, proof.share)]
-    fits += [
-        bool(torch.isfinite(proof.slope).all()),
-        bool((up(used, slack(len(pairs))) <= proof.share).all()),
-    ]
-    total = up(proof.share.sum(1), slack(columns)) if prices.largest else proof.share
-    fits += [bool((total <= 1).all())]
-    inside = bool((proof.terminal >= 0).all() and (proof.terminal < len(order)).all())
-    if not (all(fits) and inside and bool((order[proof.terminal] >= 0).all())):
-        raise Refused("multipliers must be at least 0, and weights of a column at most its share")
-    return order[proof.terminal]
-
-
-def _with_zeros(values: Tensor) -> Tensor:
-    return torch.cat([values.new_zeros(1, *values.shape[1:]), values])
+        bounds.append(torch.where(empty[:, None] | (levels > reach[:, None]), math.inf, bound).amin(0))
+    return torch.stack(bounds).amin(0)
 
 
 def per_tree(values: Tensor, tree: Tensor, trees: int, reduce: str) -> Tensor:
-    """(boxes, leaves) → (boxes, trees) the least or largest of each tree."""
+    """(m, leaves) → (m, trees) the least or largest of each tree."""
     start = torch.full((len(values), trees), math.inf if reduce == "amin" else -math.inf, dtype=torch.float64)
     return start.scatter_reduce(1, tree.expand_as(values), values, reduce)

@@ -1,7 +1,7 @@
 """Robust Markov decision processes: Q-learning that survives other physics (sec:cartpole).
 
 Each transition of the environment is moved by an adversary who pays γ times the transport cost
-(eqn:qlearningthing). Types of results, warnings and less common options stand in the modules.
+(eqn:qlearningthing). Result types, warnings and rarely used options are in the modules.
 """
 
 from certus.mdp.cartpole import CartPole, make_cartpole, make_cartpoles, variations

@@ -83,7 +83,7 @@ class DeepQLearning:
         q_term: whether the adversary minimises r + λV, or r alone.
         cost, domain: c, and the set that moved next states stay in.
         maximizer: algorithm and tolerance of the perturbation.
-        steps: steps of all environments together; one update each, after ``warm_up``.
+        steps: total number of steps of all environments, with one update per step after ``warm_up``.
         following_rate: rate τ of the target network, Q⁻ ← Q⁻ + τ(Q − Q⁻) after each update.
         explored: share of the steps over which the share of random actions falls from 1 to ``random_share``.
     """

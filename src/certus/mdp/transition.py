@@ -147,7 +147,7 @@ class RobustTransition:
         gamma: the penalty γ > 0.
         discount: λ, the weight of V where one is given.
         cost, domain: c, and the set of states that may be reached.
-        maximizer: how the problem is solved where it has no closed form.
+        maximizer: algorithm for problems without a closed form.
         curvature_bound: if you have one, an upper bound L⁺ on the curvature of −r − λV in the cost's norm.
             Below the threshold γ = L⁺/s, s the cost's modulus, descent may end in a local minimum, and a
             ``WeakPenaltyWarning`` is raised; above it, ``gap`` bounds the distance to the minimum value. −V

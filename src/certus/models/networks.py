@@ -9,8 +9,7 @@ that returns a module. It is given the arguments that it names: ``shape``, that 
 
 In networks for certified training, affine layers of norm at most 1 stand between log cosh units. Every unit
 has its own sharpness, which certified training (``certus.training.certified``) ties to 2γ/e_n. Wide layers
-serve best: the slope D of the margins spreads over the units, and the smaller each e_n, the sharper the unit
-may be.
+are best: the slope D of the margins is distributed over the units, and a smaller e_n allows a sharper unit.
 """
 
 from __future__ import annotations
@@ -306,8 +305,8 @@ def _from_file(spec: str, code: OwnCode, shape: tuple[int, ...], outputs: int) -
                 arguments[each.name] = offered[each.name]
             elif each.default is each.empty and each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD):
                 raise ArgumentError(
-                    f"`model` {spec} must take no parameters but `shape`, that of one input, and `classes`, "
-                    f"the number of outputs, unless they have defaults; got `{each.name}`."
+                    f"`model` {spec} must have a default for every parameter but `shape` (of one input) and "
+                    f"`classes` (the number of outputs); `{each.name}` has none."
                 )
         model = factory(**arguments)
     except ArgumentError:

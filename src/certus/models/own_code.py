@@ -1,7 +1,7 @@
 """The user's own ``FILE.py:FACTORY``: the code that runs is the code whose sha256 is recorded.
 
-The file is read once; these bytes are hashed, compiled and executed. Python's own import would look into
-``__pycache__`` first, where a stale or a planted file runs in place of a source that is as it should be.
+The file is read once; these bytes are hashed, compiled and executed. Python's own import would read
+``__pycache__`` first, where a stale or planted file would run in place of the source.
 Modules beside the file are imported in the same way, from source, and hashed too. Installed packages, modules
 that the process has imported before, and data that the code reads are not covered.
 """

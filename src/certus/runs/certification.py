@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import platform
 from dataclasses import asdict, dataclass, replace
+from importlib import metadata
 from typing import Any
 
 import numpy as np
@@ -14,7 +16,7 @@ import certus
 from certus._progress import ProgressFunction
 from certus.certificates import Certificate, certify
 from certus.certificates.cache import ProposalCache
-from certus.certificates.engine import Progress
+from certus.certificates.parallel import Progress
 from certus.costs import LabelCost
 from certus.data import Subset, choose_rows
 from certus.datasets import SplitDataset, load
@@ -39,7 +41,12 @@ def certified_data(trained: LoadedRun, settings: CertifySettings) -> Subset:
     """Return the samples that the settings name, in the units of the run's own data."""
     data = named_split(certified_source(trained, settings), settings.split)
     source = f"{settings.data or trained.data.name}@{settings.split}"
-    return Subset.of(data, source, settings.samples, seed=settings.seed, stratify=settings.confidence is None)
+    return Subset.of(
+        *(data, source, settings.samples),
+        seed=settings.seed,
+        stratify=settings.confidence is None,
+        shard=settings.shard,
+    )
 
 
 def certified_source(trained: LoadedRun, settings: CertifySettings) -> SplitDataset:
@@ -71,6 +78,7 @@ def certify_run(
     *,
     cache: ProposalCache | None = None,
     progress: Progress | None = None,
+    n_jobs: int = 1,
 ) -> Certificate:
     """Certify a run with the cost of its training, and in its domain unless ``unbounded``. The loss is
     plain cross-entropy, weighted by class if requested, or the squared error."""
@@ -101,6 +109,7 @@ def certify_run(
         encoding=data.encoding,
         cache=cache,
         progress=progress or False,
+        n_jobs=n_jobs,
     )
     problem = {"criterion": criterion, "cost": trained.cost, "domain": domain}
     return replace(certificate, about=_about(trained, settings, chosen, problem))
@@ -121,6 +130,7 @@ def _about(
         "data": settings.data or trained.data.name,
         "rows": chosen.as_json(),
         "units": trained.data.units,
+        **({"class_names": list(trained.data.class_names)} if trained.data.class_names else {}),
         "settings": settings.as_json(),
         **{name: serialize(part) for name, part in problem.items()},
         "digests": fingerprint(trained, settings),
@@ -128,6 +138,18 @@ def _about(
         "code_digest": code_digest(),
         "certus_version": certus.__version__,
         "torch_version": torch.__version__,
+        "environment": environment(),
+    }
+
+
+def environment() -> dict[str, str]:
+    """Return the versions and the machine that a certificate was computed with."""
+    names = ("numpy", "scipy", "torch", "scikit-learn", "safetensors")
+    return {
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "machine": platform.machine(),
+        **{name: metadata.version(name) for name in names},
     }
 
 

@@ -28,17 +28,28 @@ import torch
 from msgspec import Struct
 from torch import Tensor
 
+from certus._epoch_metrics import EpochMetrics
 from certus.errors import ArgumentError, UnsupportedError, require
-from certus.runs.files import RUN_VERSION, WEIGHTS, RunRecord, read_result, read_run
+from certus.runs.records import (
+    METRICS,
+    MODEL,
+    RESULT,
+    RUN_VERSION,
+    SETTINGS,
+    SPLIT,
+    WEIGHTS,
+    RunRecord,
+    find_folders,
+    read_history,
+    read_result,
+    read_run,
+)
 from certus.storage.files import (
-    MOST_JSON,
     CorruptFileError,
     Count,
     RunError,
     convert,
-    parse_json,
     read_json,
-    read_regular,
 )
 from certus.storage.tensors import digest, load_tensors, save_tensors
 from certus.storage.write import (
@@ -53,7 +64,7 @@ from certus.storage.write import (
     write_json,
 )
 from certus.training._fit import Callback, TrainingState
-from certus.training.metrics import EpochMetrics, Sums
+from certus.training.metrics import Sums
 
 # Checkpoints: a checksum shows that the file is as written; its entries are compared with the model,
 # the method and the optimizer one by one.
@@ -200,7 +211,7 @@ def _join_tensors(tree: Any, tensors: dict[str, Tensor]) -> Any:
     return tuple(_join_tensors(value, tensors) for value in tree["tuple"])
 
 
-CHECKPOINT, METRICS = "checkpoint.safetensors", "metrics.jsonl"
+CHECKPOINT = "checkpoint.safetensors"
 
 
 class Recorder(Callback):
@@ -250,7 +261,6 @@ class Recorder(Callback):
             write_atomically(self._folder / METRICS, "".join(lines).encode())
 
 
-SETTINGS, SPLIT, MODEL, RESULT = "run.json", "split.safetensors", "model.safetensors", "result.json"
 INITIAL_FILES = (SPLIT, MODEL, RESULT, SETTINGS)
 """The files of a new run, in the order in which they are moved into an existing folder."""
 
@@ -315,7 +325,7 @@ RUN = Owner("a run", frozenset({*INITIAL_FILES, CHECKPOINT, METRICS, LOCK}))
 CERTIFICATE_FOLDER, OWN_LABELS_FOLDER = "certificate", "certificate-own-labels"
 """Folders in a run: certificates of the labels of its data, and of the network's own predictions."""
 CERTIFICATES = ("certificate.json", "smoothing.json")
-"""Either may be there without the other: the second is by noise."""
+"""Files of a certificate: deterministic, and by smoothing. A folder may have one or both."""
 _BESIDE = ("certificate.png", "smoothing.png", "smoothing.safetensors", "samples.csv", "unfinished")
 _CHECKED = ("graph.json", "graph.safetensors", "witnesses.safetensors", "rows.safetensors")
 CERTIFICATE = Owner("a certificate", frozenset({*CERTIFICATES, *_BESIDE, *_CHECKED, LOCK}))
@@ -424,6 +434,8 @@ class RunDirectory:
         Args:
             data: the present place of its data, such as "csv:FILE", if they were moved.
         """
+        if (path / "trees.json").is_file():
+            raise RunError(f"{path} is the run of a tree model, which only certify and verify take.")
         if not (path / SETTINGS).exists():
             raise RunError(
                 f"{path} is not a run directory: it has no {SETTINGS}. `certus runs FOLDER` lists runs."
@@ -448,17 +460,7 @@ class RunDirectory:
     @property
     def history(self) -> list[dict[str, Any]]:
         """Content of ``metrics.jsonl``, checked: one entry per complete epoch."""
-        path = self.path / METRICS
-        try:
-            lines = read_regular(path, MOST_JSON).decode().splitlines()
-            return [asdict(convert(parse_json(line), EpochMetrics)) for line in lines]
-        except FileNotFoundError:
-            return []
-        except OSError as reason:
-            raise RunError(f"Cannot read {path}: {reason.strerror}.") from None
-        except (ValueError, TypeError, RunError) as reason:
-            problem = f"it does not hold the metrics of epochs: {' '.join(str(reason).split())[:200]}"
-            raise CorruptFileError(f"{path} is corrupt: {problem}") from None
+        return read_history(self.path)
 
     @property
     def result(self) -> dict[str, Any] | None:
@@ -481,5 +483,4 @@ class RunDirectory:
 
 def find_runs(folder: Path) -> list[RunDirectory]:
     """Return every run in a folder and its subfolders, by path, except those being created."""
-    folders = (path.parent for path in sorted(folder.rglob(SETTINGS)))
-    return [RunDirectory(path) for path in folders if not any(map(is_temporary, path.parts))]
+    return [RunDirectory(path) for path in find_folders(folder)]

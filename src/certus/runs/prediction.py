@@ -22,6 +22,7 @@ from certus.errors import ArgumentError, UnsupportedError
 from certus.losses import predicted
 from certus.runs.loaded_run import LoadedRun, named_split
 from certus.storage.write import write_atomically
+from certus.table_options import TableOptions
 
 _BATCH = 1024
 _SUFFIXES = {".csv": "csv", ".tsv": "csv", ".txt": "csv", ".parquet": "parquet"}
@@ -38,15 +39,20 @@ class Predictions:
     right: float | None  # share of labels that agree with the target column, if there is one
 
 
-def read_rows(trained: LoadedRun, spec: str) -> NewRows:
-    """Read a CSV or Parquet file, or a data set as ``load`` takes it, in the encoding of the run."""
+def read_rows(trained: LoadedRun, spec: str, options: TableOptions | None = None) -> NewRows:
+    """Read a CSV or Parquet file, or a data set as ``load`` takes it, in the encoding of the run.
+
+    Args:
+        options: of the file, if it is written otherwise than the run's own.
+    """
     prefix = _SUFFIXES.get(Path(spec).suffix.lower())
     if ":" not in spec and prefix is not None:
         spec = f"{prefix}:{spec}"
     if trained.data.recipe is not None:
         if not spec.startswith(TABLES):
             raise ArgumentError(f"`data` must be a CSV or Parquet file, as the run's own data; got {spec!r}.")
-        return new_rows(trained.data, new_table(trained.data, spec, trained.settings.table))
+        options = options or trained.settings.table
+        return new_rows(trained.data, new_table(trained.data, spec, options), options)
     samples = named_split(load_like(trained.data, spec, seed=trained.settings.seed), "all")
     return NewRows(samples.inputs, samples.targets, ())
 

@@ -3,7 +3,7 @@
 A number moves in the default cost of the table, masked to its own inputs, by ρ in the mean. A date moves
 with its season: the upper bound allows the largest cost of that many days, the lower bound moves by these
 days exactly. A missing value stays missing. A category is changed in a share of the rows, to every other
-value. Prices of the run are ignored, so that frozen features can be examined in their own units.
+value. Feature costs of the run are ignored, so that frozen features can be examined in their own units.
 """
 
 from __future__ import annotations
@@ -94,8 +94,8 @@ def move_feature(
     criterion, cost = trained.certified_criterion, Masked(default_cost(trained.data), mask)
     if feature.category:
         problem = Problem.of(trained.loss.model, rows, criterion, cost, trained.domain)
-        bracket = bracket_category_changes(problem, feature.columns, rho * len(rows), rho)
-        return FeatureSensitivity(feature, bracket, str(problem.kernel.evidence))
+        bracket, evidence = bracket_category_changes(problem, feature.columns, rho * len(rows), rho)
+        return FeatureSensitivity(feature, bracket, str(evidence))
     certificate = certify(
         trained.loss.model,
         rows,

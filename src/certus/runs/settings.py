@@ -15,7 +15,7 @@ from certus._defaults import ATTACK_STEPS, CERTIFIED, PLAIN, TOLERANCE
 from certus._names import GRADIENT_ATTACKS, NORMS, PAPER_NAMES
 from certus.errors import LARGEST, LEAST, ArgumentError, require, require_count, require_number, require_seed
 from certus.storage.files import T, check_types
-from certus.table_options import MISSING_WAYS, SPLIT_WAYS, TableOptions, listed_names
+from certus.table_options import MISSING_WAYS, MOST_CATEGORIES, SPLIT_WAYS, TableOptions, listed_names
 
 
 def typed_decay(texts: Sequence[str]) -> float | str:
@@ -124,10 +124,10 @@ _optimisation_option = partial(option_field, OPTIMISATION)
 class Settings:
     """Settings of a run, as the command line or a script gives them; JSON types only.
 
-    Exactly one of gamma and rho for wrm, neither for the others; a certified run may have a gamma with every
-    method. The effect of the tolerance, of an inexact maximiser, is fixed (thm:convergence).
-    ``folder`` is where a relative path of the data starts; empty for where the process is. Of a run whose
-    data were moved it is the place where they are, such as "csv:/data/people.csv".
+    wrm takes exactly one of gamma and rho, the other methods neither; with ``certified`` every method may
+    have a gamma. ``tolerance`` is the accuracy ε of the inner maximiser in thm:convergence. ``folder`` is the
+    folder that a relative path of the data refers to, or for moved data their new location, such as
+    "csv:/data/people.csv"; empty for the working directory.
     """
 
     data: str
@@ -148,7 +148,8 @@ class Settings:
     )
     cost: str = _method_option(
         "natural",
-        "Transport cost of wrm: natural (squared L2), or the squared sup-norm (linf) or L1 norm (l1).",
+        "Transport cost of wrm: natural (squared L2, weighted for columns of different kinds), or the "
+        "squared sup-norm (linf) or L1 norm (l1).",
         choices=("natural", "l1", "linf"),
     )
     feature_cost: str = _method_option(
@@ -162,7 +163,7 @@ class Settings:
     epsilon: float | None = _method_option(
         None,
         "Radius of the perturbations of fgsm, bim and pgd: a number, or from:RUN for the root mean square "
-        "distance of the perturbations in the wrm training of RUN.",
+        "distance by which the wrm training of RUN moves its data.",
     )
     steps: int = _method_option(
         ATTACK_STEPS, "Gradient steps of bim and pgd, and of wrm with --maximizer paper.", default_text="15"
@@ -212,13 +213,11 @@ class Settings:
         choices=("cross-entropy", "bounded"),
     )
     noise: float = _model_option(
-        0.0, "Standard deviation of Gaussian noise on the inputs, for models to certify with --smoothing."
+        0.0, "Standard deviation of Gaussian noise on the training inputs, for certus certify --smoothing."
     )
-    translate: int = _data_option(0, "Largest random translation of training images, in pixels.")
-    affine: float = _data_option(0.0, "Strength of the random affine maps of training images, such as 0.1.")
     maximizer: str = _method_option(
         "adaptive",
-        "Maximiser of the inner problem of wrm: adaptive, which stops at --tolerance, or paper, which "
+        "Maximizer of the inner problem of wrm: adaptive, which stops at --tolerance, or paper, which "
         "takes --steps steps that decrease as 1/√t.",
         choices=("adaptive", "paper"),
     )
@@ -237,8 +236,40 @@ class Settings:
         "the table.",
         choices=MISSING_WAYS,
     )
-    encoding: str = _data_option("utf-8", "Text encoding of a csv: file, such as latin-1.")
-    separator: str = _data_option(",", "Column separator of a csv: file, such as ;.")
+    keep: str = _data_option(
+        "", "Columns of a table to keep although they look like identifiers, separated by commas."
+    )
+    encoding: str | None = _data_option(
+        None,
+        "Text encoding of a csv: file, such as cp1252.",
+        default_text="guessed: UTF-8, UTF-16, cp1252, latin-1",
+    )
+    separator: str | None = _data_option(
+        None, "Column separator of a csv: file, such as ;.", default_text="guessed"
+    )
+    decimal: str | None = _data_option(
+        None, "Decimal mark, for numbers such as 1.234, which can be read in two ways.", choices=(".", ",")
+    )
+    thousands: str | None = _data_option(
+        None,
+        "Mark between groups of digits, where numbers can be read in two ways.",
+        choices=(",", ".", " ", "'"),
+    )
+    na: str = _data_option(
+        "", "Further cells that are missing values, separated by commas, such as --na=-,none."
+    )
+    date_format: str | None = _data_option(
+        None, "Format of dates that can be read in two ways, such as %d/%m/%Y."
+    )
+    max_categories: int = _data_option(
+        MOST_CATEGORIES,
+        "Largest number of categories of a column; if there are more, the rarest become (other).",
+    )
+    date_features: str = _data_option(
+        "",
+        "Inputs that a date gives the model: trend (the day), season, or trend,season. By default it gives "
+        "none, and only orders or splits the rows (--split-by).",
+    )
     split: str | None = _data_option(
         None,
         "Split of a table: random, stratified by label, or by the groups or dates in --split-by.",
@@ -247,10 +278,12 @@ class Settings:
     )
     split_by: str | None = _data_option(
         None,
-        "Column to split a table by: dates split by time; rows with equal values of another column stay "
-        "together.",
+        "Column to split a table by. A column of dates splits by time; with any other column, rows of equal "
+        "value stay together.",
     )
     standardize: bool = _data_option(True, "Standardise the features of a table to mean 0 and variance 1.")
+    translate: int = _data_option(0, "Largest random translation of training images, in pixels.")
+    affine: float = _data_option(0.0, "Strength of the random affine maps of training images, such as 0.1.")
     folder: str = ""
 
     @property
@@ -329,13 +362,13 @@ _bound_option = partial(option_field, "Bounds")
 class CertifySettings:
     """Settings of ``certus certify``, as the command line or a script gives them; JSON types only.
 
-    Samples are stratified by label, unless there is a confidence: of independent rows a plain random subset
-    is independent again, a stratified one is not.
+    Samples are stratified by label, unless there is a confidence, which requires a plain random subset.
     """
 
     rho: tuple[float, ...] = _sample_option(
         (),
-        "Mean transport cost, a mean squared distance; may be repeated.",
+        "Mean transport cost, a mean squared distance; may be repeated. from:FILE estimates it from older "
+        "rows: how far their chunks (--history-by) lie from each other beyond chance.",
         default_text="the square of EPSILON if that is given, else the rho of the run",
     )
     epsilon: tuple[float, ...] = _sample_option(
@@ -347,7 +380,9 @@ class CertifySettings:
         "Bound the population too, with this confidence. The samples must be held out.",
         default_text="no population bound; 0.95 with --smoothing",
     )
-    clip: float | None = _bound_option(None, "Certify min(loss, CLIP) in place of the loss.")
+    clip: float | None = _bound_option(
+        None, "Certify min(loss, CLIP) in place of the loss. (--clip of certus train is about inputs.)"
+    )
     data: str | None = _sample_option(
         None,
         "Data set to certify on, as for certus train; scaled like the run's own.",
@@ -359,11 +394,19 @@ class CertifySettings:
         default_text="test; all with --data",
     )
     samples: int | None = _sample_option(None, "Number of samples, drawn at random.", default_text="all")
+    shard: str | None = _sample_option(
+        None,
+        "Certify one block of the samples in random order, such as 3/20, the third of 20; certus merge joins "
+        "all.",
+        default_text="all of them",
+    )
     seed: int = _sample_option(
         0, "Seed of the samples and of the population bound. Fix it before you see results."
     )
     own_labels: bool = _sample_option(False, "Certify that the network's own predictions do not change.")
-    label_cost: float | None = _sample_option(None, "Cost at which a label may change.")
+    label_cost: float | None = _sample_option(
+        None, "Cost of changing a label. Without it labels never change."
+    )
     inequality: str = _bound_option(
         "betting",
         "Concentration inequality of the population bound.",
@@ -372,7 +415,7 @@ class CertifySettings:
     gammas: tuple[float, ...] | None = _bound_option(
         None,
         "Value of the dual variable gamma; may be repeated.",
-        default_text="a grid chosen from the data",
+        default_text="a grid chosen from the network and rho",
         flags=("--gamma",),
     )
     local_radii: int = _bound_option(
@@ -387,6 +430,7 @@ class CertifySettings:
         default_text="as in training",
         choices=CLASS_WEIGHTS,
     )
+    rho_origin: str = ""
 
     def __post_init__(self) -> None:
         check_types(self)
@@ -403,9 +447,10 @@ class CertifySettings:
         require_seed(self.seed)
 
     def as_json(self) -> dict[str, Any]:
-        """Return the settings as JSON. Equal class weights are omitted."""
+        """Return the settings as JSON. Equal class weights, no origin of ρ and no shard are omitted."""
+        omitted = (("class_weights", "equal"), ("rho_origin", ""), ("shard", None))
         return {
             name: list(value) if isinstance(value, tuple) else value
             for name, value in asdict(self).items()
-            if (name, value) != ("class_weights", "equal")
+            if (name, value) not in omitted
         }

@@ -24,9 +24,9 @@ from certus.certificates.files import as_json, read_certificate, sample_table
 from certus.errors import ArgumentError, require_confidence
 from certus.kernel.evidence import Evidence
 from certus.runs.certification import SmoothingSettings, fingerprint
-from certus.runs.directory import SETTINGS, RunDirectory
-from certus.runs.files import WEIGHTS
+from certus.runs.directory import RunDirectory
 from certus.runs.loaded_run import LoadedRun
+from certus.runs.records import SETTINGS, WEIGHTS
 from certus.runs.settings import CertifySettings
 from certus.smoothing.certificate import SmoothedCertificate
 from certus.storage.files import CorruptFileError, RunError, Sha256, convert, read_json, read_regular
@@ -35,8 +35,8 @@ from certus.storage.write import without_checksum
 TABLE = "samples.csv"
 MOST_TABLE = 2**32
 _VERSIONS = ("code_digest", "certus_version", "torch_version")
-CIRCUMSTANCES = ("run", "threads", *_VERSIONS)
-"""Entries of ``about`` that no number rests on: where the run was, and what computed the certificate."""
+CIRCUMSTANCES = ("run", "threads", "environment", *_VERSIONS)
+"""Entries of ``about`` without effect on any number: path of the run, versions and machine."""
 
 
 class _Digests(Struct):
@@ -54,7 +54,7 @@ class _Origin(Struct):
 
 
 def is_smoothed(file: Path) -> bool:
-    """Whether a file says that it is a certificate by smoothing."""
+    """Whether a file is marked as a certificate by smoothing."""
     return _is_smoothed(read_json(file))
 
 
@@ -75,8 +75,8 @@ class Statement:
 
     @staticmethod
     def read(file: Path) -> Statement:
-        """Read a certificate; raise ``CorruptFileError`` or ``ContradictionError`` if it cannot be true. If a
-        certification exchanges both files meanwhile, they are read again."""
+        """Read a certificate; raise ``CorruptFileError`` or ``ContradictionError`` if it is inconsistent.
+        If a certification replaces both files meanwhile, they are read again."""
         before, content, noise = _bytes(file), read_json(file), None
         smoothed = _is_smoothed(content)
         certificate = SmoothedCertificate.load(file) if smoothed else read_certificate(file)
@@ -95,8 +95,8 @@ class Statement:
         content = _content(certificate) | words if smoothed else without_checksum(content)
         content.pop("check", None)  # which only the kernel reads
         table = None if smoothed else _bytes(file.parent / TABLE)
-        kept = certificate if isinstance(certificate, SmoothedCertificate) else None
-        stated = Statement(content, Path(origin.run), settings, noise, table, kept)
+        by_smoothing = certificate if isinstance(certificate, SmoothedCertificate) else None
+        stated = Statement(content, Path(origin.run), settings, noise, table, by_smoothing)
         return stated if _bytes(file) == before else Statement.read(file)
 
     def other_problem(self, trained: LoadedRun) -> list[str]:
@@ -163,8 +163,8 @@ def _bytes(file: Path) -> bytes | None:
 
 
 def certified_folder(file: Path, run: Path, weights: str) -> Path:
-    """Find the run that a certificate is about, by the sha256 of its weights: around the certificate, in
-    RUN/certificate or copied beside its run, or last at the recorded path, which may be relative."""
+    """Find the run of a certificate by the sha256 of its weights: beside or above the certificate, else at
+    the recorded path, which may be relative."""
     around = file.absolute().parent
     places = [around.parent, around / run.name, around.parent / run.name, run]
     runs = [place for place in places if (place / SETTINGS).exists()]

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from certus._progress import progress_bar
 from certus._validation import check_batch, check_label_cost
-from certus.certificates.batching import require_one_draw, row_keys
+from certus.certificates.batching import repeats, require_one_draw, row_keys
 from certus.certificates.population import Move
 from certus.certificates.progress import Work
 from certus.costs import Cost, LabelCost, SquaredL2
@@ -30,7 +30,7 @@ from certus.kernel.binomial import Floats
 from certus.kernel.smoothing import UPPER_SHARE, SmoothedStatement, VotingRule
 from certus.losses import Criterion, CrossEntropy, MissProbability, as_criterion, inferred_criterion
 from certus.smoothing.certificate import Quantity, SmoothedCertificate, rules_of, table_tensors
-from certus.smoothing.design import make_design, mean_low, move_of, prove_means
+from certus.smoothing.design import bounded_move, make_design, mean_lower_bound, prove_means
 from certus.smoothing.lower_bounds import BLIND_COPIES, COPIES, find_paths
 from certus.smoothing.predictors import TRIED, UNKNOWN_TARGET, Predictor, read_samples
 from certus.smoothing.sampling import (
@@ -82,32 +82,33 @@ def certify_smoothed(
 
         sup {E_P h : W_c(P, P₀) ≤ ρ} ≤ min_γ γρ + U_γ,
 
-    P₀ the distribution that the samples were drawn from, and U_γ a bound on the mean of the Neyman–Pearson
-    envelope of h, from the errors of m noisy copies of each sample (docs/proofs_smoothing.md). The same holds
-    for the error rate of a vote, and for the mean of a clipped loss. Nothing is asked of the model but that
-    it answers for each input by itself, and the same whenever it is asked.
+    where P₀ is the distribution that the samples were drawn from, and U_γ bounds the mean of the
+    Neyman–Pearson envelope of h, from the errors of m noisy copies of each sample (docs/proofs_smoothing.md).
+    The same holds for the error rate of a vote, and for the mean of a clipped loss. The model must be
+    deterministic, and its output for an input must not depend on the rest of the batch.
 
     Args:
         model: a torch module, an estimator with ``predict``, or a callable from arrays to labels or scores.
         data: inputs (n, …) with n targets, drawn independently; nothing may have been fitted or tuned on
             them.
-        rho: mean transport costs of interest, one or several; the certificate answers for others, too.
+        rho: mean transport costs of interest, one or several; the certificate also answers for other ρ.
         sigma: σ of the noise, in the units of the cost's norm.
         draws: m, the noisy copies of each sample that the bounds rest on.
         confidence: 1 − δ, for all quantities, both sides and all ρ together.
-        votes: M, the draws of the deployed vote, which is certified beside the mean error; see ``Smoothed``.
+        votes: M, number of draws of the deployed vote, whose error rate is certified too; see ``Smoothed``.
         abstain: the level of the vote's test against the runner-up; None for a vote that abstains in ties
             only.
-        criterion: certify the mean of min(ℓ, B), too. By default cross-entropy (squared error for a
-            regression) if ``clip`` is given, else no loss.
+        criterion: loss ℓ; the mean of min(ℓ, B) is certified too. By default cross-entropy (squared error for
+            a regression) if ``clip`` is given, else no loss.
         clip: B; 2 ln K by default for cross-entropy.
         cost: squared L2, weighted or full quadratic, masked or not.
         label_cost: the cost of changing a label; by default labels never change.
-        calibration: other samples, which choose the grid of γ and the coefficients. By default a random
-            eighth of the data, which the certificate then leaves out.
-        seed: of the noise and of the order of the samples; fix it beforehand.
-        attack_steps: points on each path that is searched for the lower bounds; 0 for none.
-        progress: False for no progress bar; a function is called with the share of the work that is done.
+        calibration: further samples, from which the grid of γ and the coefficients are chosen. By default a
+            random eighth of the data, which is then not certified.
+        seed: seed of the noise and of the order of the samples; fix it beforehand.
+        attack_steps: number of points on each search path of the lower bounds; 0 for none.
+        progress: False for no progress bar; a function is called with the finished share of the work, from 0
+            to 1.
         cache: stores the model's predictions, so that an interrupted certification can resume.
 
     Returns: a ``SmoothedCertificate``, which answers for any ρ.
@@ -134,8 +135,8 @@ def certify_smoothed(
             raise ArgumentError(
                 "`clip` must be given for a regression: a squared error has no bound; got None."
             )
-        known = loss is None or not labelled or bool((targets != UNKNOWN_TARGET).all())
-        require(known, "targets", "be labels that the model knows where a loss is certified", "others")
+        labels_known = loss is None or not labelled or bool((targets != UNKNOWN_TARGET).all())
+        require(labels_known, "targets", "be classes of the model if a loss is certified", "other labels")
 
         # Some of the samples, and noisy copies of them, as many as fit into one batch.
         tried = samples.inputs[:TRIED]
@@ -200,8 +201,8 @@ def certify_smoothed(
                     moved, of_loss = Samples(points, targets), None if names == ["vote"] else loss
                     fresh = observed(moved, copies=copies, stream=next(streams), loss=of_loss)
                     for name in names:
-                        values = _badness(name, fresh, rule, targets)
-                        moves[name].append(move_of(costs, values, most, order, each))
+                        values = _measurements(name, fresh, rule, targets)
+                        moves[name].append(bounded_move(costs, values, most, order, each))
         scales = {name: loss.clip if loss is not None and name == "loss" else 1.0 for name in plans}
         asked = (float(sigma), confidence, len(samples), draws, seed, price)
         claim = SmoothedStatement(*asked, {name: (rules[name], scales[name]) for name in plans}, {})
@@ -213,7 +214,7 @@ def certify_smoothed(
         for name, scale in scales.items():  # from shares of B
             start = 0.0
             if name != "ideal_vote":
-                start = mean_low(_badness(name, seen, rule, targets), order, each)
+                start = mean_lower_bound(_measurements(name, seen, rule, targets), order, each)
             quantities.append(
                 Quantity(
                     name,
@@ -237,7 +238,7 @@ def certify_smoothed(
             clip=None if loss is None else loss.clip,
             quantities=tuple(quantities),
             about={},
-            repeats=len(samples) - len(row_keys(samples.inputs, targets)),
+            repeats=repeats([row_keys(samples.inputs, targets)]),
             label_price=price,
             table=digest(table_tensors(tables)),
             proof=proof,
@@ -254,7 +255,7 @@ def _read(
     label_cost: LabelCost | None,
     seed: int,
 ) -> tuple[Samples, Samples]:
-    """The samples to be certified and those that calibrate, checked."""
+    """Return the samples to certify and those for calibration, checked."""
     require_one_draw(data)
     samples = read_samples(model, data, predictor)
     check_batch(samples.inputs, samples.targets)
@@ -277,7 +278,7 @@ def _read(
 def _clipped(
     criterion: Criterion | None, clip: float | None, predictor: Predictor, samples: Samples
 ) -> ClippedLoss | None:
-    """The loss that is certified, if one is."""
+    """Return the certified loss; None without one."""
     clip = None if clip is None else require_number("clip", clip)
     if criterion is None and clip is None:
         return None
@@ -294,14 +295,14 @@ def _clipped(
 
 
 def _counts(name: str, observed: NoisyPredictions) -> Floats:
-    """(n,) errors of the noisy copies, or sums of their losses between 0 and 1."""
+    """Return (n,) numbers of errors of the noisy copies, or sums of their losses between 0 and 1."""
     counts = observed.losses.sum(1) if name == "loss" and observed.losses is not None else observed.errors
     assert counts is not None
     return np.asarray(counts.numpy(), dtype=np.float64)
 
 
-def _badness(name: str, observed: NoisyPredictions, rule: VotingRule, targets: Tensor) -> Tensor:
-    """(n,) unbiased measurements of a quantity, between 0 and 1."""
+def _measurements(name: str, observed: NoisyPredictions, rule: VotingRule, targets: Tensor) -> Tensor:
+    """Return (n,) unbiased measurements of a quantity, between 0 and 1."""
     if name == "loss":
         assert observed.losses is not None
         return observed.losses.mean(1)

@@ -1,15 +1,15 @@
-"""A certificate by smoothing: for any ρ, how often the noisy model errs at most, with a confidence.
+"""A certificate by smoothing: bounds on the error rate of the noisy model for any ρ, with a confidence.
 
 The kernel proves the upper bounds from a table of counts or losses, designs and claims, which is stored
-beside the JSON. That the table is one of this model in exact Gaussian noise is a premise, part of what is
-stated. From below stand moves that were found, measured at fresh noise; ``Population`` has the bound at ρ of
-a move of mean cost U and mean value L.
+beside the JSON. That the table comes from this model and exact Gaussian noise is a premise of the statement.
+Lower bounds rest on moves that were found, measured with fresh noise; ``Population`` derives the bound at ρ
+from a move of mean cost U and mean value L.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -23,6 +23,7 @@ from certus._render import Renderable
 from certus.certificates.batching import repeat_words
 from certus.certificates.cache import differences
 from certus.certificates.certificate import checked_rho
+from certus.certificates.gate import NOT_CHECKED, outcome
 from certus.certificates.population import Move
 from certus.errors import (
     ArgumentError,
@@ -35,11 +36,12 @@ from certus.errors import (
     require_number,
     require_seed,
 )
+from certus.kernel.error_rates import dual_bound
 from certus.kernel.evidence import Evidence
-from certus.kernel.knapsack import dual_bound
 from certus.kernel.passes import Refused
 from certus.kernel.rounding import SOME
 from certus.kernel.smoothing import PREMISES, GammaDesign, SmoothedStatement, SmoothedTable, VotingRule
+from certus.requirements import GateResult, Requirement, parsed
 from certus.smoothing.voting import IDEAL_VOTE, ONE_DRAW, voting_rule
 from certus.storage.files import CorruptFileError, NonNegative, Positive, RunError, Sha256, convert, read_json
 from certus.storage.tensors import digest, load_tensors, save_tensors
@@ -52,22 +54,22 @@ _MOST_POINTS = 2**18  # of a grid that a file asks for: twice those of the large
 
 
 def rules_of(votes: int, abstain: float | None) -> dict[str, VotingRule]:
-    """The voting rule of each quantity."""
+    """Return the voting rule of each quantity."""
     rules = (ONE_DRAW, voting_rule(votes, abstain), IDEAL_VOTE, ONE_DRAW)
     return dict(zip(NAMES, rules, strict=True))
 
 
 @dataclass(frozen=True)
 class Quantity:
-    """One failure rate or loss, from both sides, for every ρ.
+    """Bounds on a failure rate or a loss, for every ρ.
 
     Attributes:
-        name: "error": of one noisy draw; "vote": of the deployed vote, abstentions included; "ideal_vote": of
-            the vote that knows h; "loss": the mean of min(ℓ, B) at one draw.
-        ceiling: what it cannot exceed: 1, or B.
-        means: γ → upper bound on the mean of its envelope, so that γρ + mean bounds it.
-        start: at least, where nothing moves; moves: what was found, each at most that far and at least that
-            bad. Both are absent for the ideal vote, which nobody can measure.
+        name: "error": error rate of one noisy draw; "vote": of the deployed vote, with abstentions as errors;
+            "ideal_vote": of the vote of infinitely many draws; "loss": mean of min(ℓ, B) at one draw.
+        ceiling: largest possible value: 1, or B.
+        means: γ → upper bound on the mean of the envelope; γρ + mean is a bound at ρ.
+        start: lower bound for unmoved samples; moves: moves found, with an upper bound on the cost and a
+            lower bound on the value. Absent for the ideal vote, which cannot be measured.
     """
 
     name: str
@@ -77,11 +79,11 @@ class Quantity:
     moves: tuple[Move, ...] = ()
 
     def high(self, rho: float) -> float:
-        """At most, within ρ of the population."""
+        """Return the upper bound within ρ of the population."""
         return min(self.ceiling, dual_bound(self.means, rho))
 
     def low(self, rho: float) -> float:
-        """At least, by moving a share of the population that costs no more than ρ."""
+        """Return the lower bound: move a share of the population at a mean cost of at most ρ."""
         values = [self.start]
         for move in self.moves:
             share = min(1.0, rho / move.cost) if move.cost > 0 else 1.0
@@ -91,7 +93,7 @@ class Quantity:
 
 @dataclass(frozen=True)
 class SmoothedBracket:
-    """Everything at one ρ; None where a quantity was not asked for. See ``Quantity``.
+    """All bounds at one ρ; None for quantities that were not requested. See ``Quantity``.
 
     Attributes:
         distance: √ρ, in the units of the cost's norm.
@@ -110,21 +112,22 @@ class SmoothedBracket:
 
 @dataclass(frozen=True)
 class SmoothedCertificate(Renderable):
-    """What is proven of a model with noise on its inputs, made by ``certify_smoothed``.
+    """Bounds for a model with Gaussian noise on its inputs, from ``certify_smoothed``.
 
     Attributes:
-        rhos: those asked for; it answers for others, too.
-        sigma: of the noise; draws: m, noisy copies of each sample; votes, abstain: of the deployed vote.
+        rhos: the requested ρ; the certificate also answers for others.
+        sigma: σ of the noise; draws: m, noisy copies of each sample; votes, abstain: settings of the deployed
+            vote.
         confidence: 1 − δ, for all quantities, both sides and all ρ together.
-        samples: n; calibrated: how many others chose Γ and c.
-        seed: of the noise, and of the order in which the samples were taken.
+        samples: n; calibrated: number of calibration samples.
+        seed: seed of the noise and of the order of the samples.
         clip: B of the loss; None if there is none.
         about: settings, digests, counts and times, as JSON.
-        repeats: rows that are equal to an earlier one, with its target: none of independent draws, as a rule.
+        repeats: number of rows that equal an earlier row and its target; independent draws rarely have any.
         label_price: the price of changing a label; None if labels never change.
         table: digest of ``tables``.
-        proof: the kernel's statement; None until it has made one.
-        tables: what the kernel proves the upper sides from, by quantity; ``source``: the file that has them.
+        proof: the kernel's statement; None until the kernel has proven it.
+        tables: by quantity, the data from which the kernel proves the upper sides; ``source``: their file.
     """
 
     rhos: tuple[float, ...]
@@ -157,15 +160,15 @@ class SmoothedCertificate(Renderable):
         require_confidence(self.confidence)
         require_seed(self.seed)
         require(isinstance(self.about, dict), "about", "be an object", type(self.about))
-        names = [one.name for one in self.quantities]
+        names = [quantity.name for quantity in self.quantities]
         valid = len(names) > 0 and len(set(names)) == len(names) and set(names) <= set(NAMES)
         require(valid, "quantities", f"be some of {', '.join(NAMES)}, each once", names)
         rules_of(self.votes, self.abstain)
-        for one in self.quantities:
-            ceiling = self.clip if one.name == "loss" else 1
-            require(one.ceiling == ceiling, "ceiling", f"be {ceiling}", one.ceiling)
-            for cost in (0.0, *(move.cost for move in one.moves), *self.rhos):
-                self._check(one, cost)
+        for quantity in self.quantities:
+            ceiling = self.clip if quantity.name == "loss" else 1
+            require(quantity.ceiling == ceiling, "ceiling", f"be {ceiling}", quantity.ceiling)
+            for cost in (0.0, *(move.cost for move in quantity.moves), *self.rhos):
+                self._check(quantity, cost)
 
     def __repr__(self) -> str:
         rhos = ", ".join(f"{rho:g}" for rho in self.rhos)
@@ -174,27 +177,28 @@ class SmoothedCertificate(Renderable):
 
     @property
     def evidence(self) -> Evidence:
-        """That of the kernel's statement, if the certificate says the same."""
+        """Evidence of the upper sides: that of the kernel's statement, if it agrees with the certificate;
+        else stated."""
         return self.proof.evidence if self.proof is not None and self.proof == self.claim else Evidence.STATED
 
     @property
     def lower_evidence(self) -> Evidence:
-        """That of the lower sides, which only a model can attain: stated, if they were read from a file."""
+        """Evidence of the lower sides: attained, or stated if they were read from a file."""
         return Evidence.ATTAINED if self.source is None else Evidence.STATED
 
     @property
     def claim(self) -> SmoothedStatement:
-        """The upper sides as a statement that nothing proves."""
+        """The upper sides as a statement without proof."""
         rules = rules_of(self.votes, self.abstain)
         return SmoothedStatement(
             *(self.sigma, self.confidence, self.samples, self.draws, self.seed, self.label_price),
-            rules={one.name: (rules[one.name], one.ceiling) for one in self.quantities},
-            means={one.name: one.means for one in self.quantities},
+            rules={quantity.name: (rules[quantity.name], quantity.ceiling) for quantity in self.quantities},
+            means={quantity.name: quantity.means for quantity in self.quantities},
         )
 
     def verify(self) -> SmoothedCertificate:
-        """Let the kernel prove the upper sides from the table; the model is not evaluated, and lower sides
-        that were read from a file stay stated.
+        """Let the kernel prove the upper sides from the table. The model is not evaluated, and loaded lower
+        sides stay stated.
 
         Returns: the proven certificate. Raises ``VerificationError`` if a number differs by more than 1e-9 of
         its size, or does not follow, and ``RunError`` if there is no table.
@@ -210,14 +214,16 @@ class SmoothedCertificate(Renderable):
         )
         if different := differences(stated, proven, "quantities"):
             raise VerificationError(f"the kernel proves other numbers: {different[0]}.")
-        quantities = tuple(replace(one, means=dict(proof.means[one.name])) for one in self.quantities)
+        quantities = tuple(
+            replace(quantity, means=dict(proof.means[quantity.name])) for quantity in self.quantities
+        )
         return replace(self, quantities=quantities, proof=proof, tables=tables)
 
     def quantity(self, name: str) -> Quantity:
-        """The quantity of this name."""
-        known = {one.name: one for one in self.quantities}
-        require(name in known, "name", f"be one of {', '.join(known)}", repr(name))
-        return known[name]
+        """Return the quantity of this name."""
+        quantities = {quantity.name: quantity for quantity in self.quantities}
+        require(name in quantities, "name", f"be one of {', '.join(quantities)}", repr(name))
+        return quantities[name]
 
     def bound(self, rho: float, name: str = "error") -> float:
         """The proven upper bound within ρ of the population."""
@@ -228,22 +234,37 @@ class SmoothedCertificate(Renderable):
         return self.quantity(name).low(checked_rho(rho))
 
     def bracket(self, rho: float) -> SmoothedBracket:
-        """All of it at one ρ; raises ``ContradictionError`` where an attained side exceeds a proven one."""
+        """Return all bounds at one ρ; raises ``ContradictionError`` if an attained side exceeds a proven
+        one."""
         sides: dict[str, float] = {}
-        for one in self.quantities:
-            self._check(one, checked_rho(rho))
-            sides[f"{one.name}_high"] = one.high(rho)
-            if one.name != "ideal_vote":
-                sides[f"{one.name}_low"] = one.low(rho)
+        for quantity in self.quantities:
+            self._check(quantity, checked_rho(rho))
+            sides[f"{quantity.name}_high"] = quantity.high(rho)
+            if quantity.name != "ideal_vote":
+                sides[f"{quantity.name}_low"] = quantity.low(rho)
         return SmoothedBracket(rho, math.sqrt(rho), **sides)
 
     def curve(self, rhos: Sequence[float] | None = None) -> list[SmoothedBracket]:
-        """Brackets at several ρ; at those asked for by default."""
+        """Return the brackets at several ρ; by default at the requested ones."""
         return [self.bracket(rho) for rho in (self.rhos if rhos is None else rhos)]
+
+    def check(self, requirements: str | Requirement | Iterable[str | Requirement]) -> GateResult:
+        """Judge requirements on "error", "loss" or "vote" (``certus.requirements``). All bounds are those of
+        the population, with the confidence of the certificate, whether a requirement says so or not."""
+        outcomes, evidence = [], f"{self.evidence}, confidence {self.confidence:g}"
+        names = [quantity.name for quantity in self.quantities]
+        for requirement in parsed(requirements):
+            rule = f"judge one of {', '.join(names)} of a certificate by smoothing"
+            require(requirement.quantity in names, "require", rule, repr(requirement.text))
+            outcomes += [
+                outcome(requirement, rho, self.bound(rho, requirement.quantity), evidence)
+                for rho in (self.rhos if requirement.rho is None else [checked_rho(requirement.rho)])
+            ]
+        return GateResult(tuple(outcomes), (NOT_CHECKED,) if self.evidence is Evidence.STATED else ())
 
     @property
     def statement(self) -> str:
-        """What is claimed, in words."""
+        """The statement of the certificate in words."""
         return (
             f"With probability at least {self.confidence:g} over {self.samples} independent draws and their "
             f"noise, all of these bounds hold for all rho at once, around the distribution that the samples "
@@ -254,7 +275,7 @@ class SmoothedCertificate(Renderable):
         )
 
     def as_json(self) -> dict[str, Any]:
-        """Everything, with a digest of its own."""
+        """Return the content of the certificate as JSON with its checksum."""
         plain = {each.name: getattr(self, each.name) for each in fields(self) if each.name not in _NOT_JSON}
         content = plain | {
             "schema_version": SCHEMA,
@@ -263,15 +284,16 @@ class SmoothedCertificate(Renderable):
             "statement": self.statement,
             "premises": list(PREMISES),
             "quantities": [
-                asdict(one) | {"means": [{"gamma": gamma, "mean": mean} for gamma, mean in one.means.items()]}
-                for one in self.quantities
+                asdict(entry)
+                | {"means": [{"gamma": gamma, "mean": mean} for gamma, mean in entry.means.items()]}
+                for entry in self.quantities
             ],
-            "brackets": [asdict(one) for one in self.curve()],
+            "brackets": [asdict(entry) for entry in self.curve()],
         }
         return add_checksum(content)
 
     def save(self, path: str | Path) -> None:
-        """Write it as JSON, and its table beside it, with the suffix ``.safetensors``."""
+        """Write the certificate as JSON, and its table beside it with the suffix ``.safetensors``."""
         if self.table is not None:
             tables = self.tables or self._stored_tables()
             save_tensors(Path(path).with_suffix(TABLE_SUFFIX), table_tensors(tables))
@@ -284,17 +306,17 @@ class SmoothedCertificate(Renderable):
         if digest(tensors) != self.table:
             raise CorruptFileError(f"{self.source} is not the table that was written with the certificate.")
         try:
-            return {one.name: _table(one.name, tensors) for one in self.quantities}
+            return {quantity.name: _table(quantity.name, tensors) for quantity in self.quantities}
         except (KeyError, TypeError, ValueError, IndexError, RuntimeError, CertusError) as reason:
             line = " ".join(str(reason).split()) or type(reason).__name__
             raise CorruptFileError(f"{self.source} is corrupt: {line}") from None
 
     @staticmethod
     def load(path: str | Path) -> SmoothedCertificate:
-        """Read what ``save`` wrote: stated, until ``verify`` has checked it."""
+        """Read a certificate that ``save`` wrote; its bounds are stated until ``verify`` has checked them."""
         content = read_json(Path(path))
         if not isinstance(content, dict) or content.get("kind") != "smoothing":
-            raise RunError(f"{path} is no certificate by smoothing.")
+            raise RunError(f"{path} is not a certificate by smoothing.")
         if (version := content.get("schema_version")) != SCHEMA or isinstance(version, bool):
             raise RunError(f"{path} is of another version of certus: certify again.")
         content = verify_checksum(content, path)
@@ -304,13 +326,13 @@ class SmoothedCertificate(Renderable):
             line = " ".join(str(reason).split()) or type(reason).__name__
             raise CorruptFileError(f"{path} is corrupt: {line}") from None
 
-    def _check(self, one: Quantity, rho: float) -> None:
-        low, high = one.low(rho), one.high(rho)
+    def _check(self, quantity: Quantity, rho: float) -> None:
+        low, high = quantity.low(rho), quantity.high(rho)
         if not low <= high:
             raise contradiction(
-                f"at rho = {rho:.6g} the population's {one.name} is at least {low!r} and at most {high!r}, "
-                f"with confidence {self.confidence:g}: the confidence failed, the samples were not drawn "
-                "independently, or the model answers differently when it is asked again",
+                f"at rho = {rho:.6g} the population's {quantity.name} is at least {low!r} and at most "
+                f"{high!r}, with confidence {self.confidence:g}: the confidence failed, the samples were not "
+                "drawn independently, or the model answers differently when it is asked again",
                 (f"{self.draws} noisy copies of each of {self.samples} samples",),
             )
 
@@ -334,7 +356,7 @@ class _Quantity(Struct, forbid_unknown_fields=True):
 
 
 class _SmoothedFile(Struct):
-    """Types of the nested entries; those of plain fields are checked by ``SmoothedCertificate``."""
+    """Types of nested entries; ``SmoothedCertificate`` checks those of plain fields."""
 
     rhos: list[NonNegative]
     quantities: list[_Quantity]
@@ -366,8 +388,8 @@ _COLUMNS = 11  # γ, share, slope, claim; first, last and number of scores and o
 
 
 def table_tensors(tables: Mapping[str, SmoothedTable]) -> dict[str, Tensor]:
-    """Tables as tensors: counts as small integers, losses as the kernel uses them, equally spaced grids by
-    their ends."""
+    """Return tables as tensors: counts as small integers, losses as the kernel uses them, equally spaced
+    grids by their ends."""
     tensors: dict[str, Tensor] = {}
     for name, table in tables.items():
         loss = table.errors.is_floating_point()
@@ -380,12 +402,14 @@ def table_tensors(tables: Mapping[str, SmoothedTable]) -> dict[str, Tensor]:
         tensors[f"{name}.designs"] = torch.tensor(rows, dtype=torch.float64)
         coefficients = np.stack([design.coefficients for design in table.designs])
         tensors[f"{name}.coefficients"] = torch.from_numpy(coefficients)
-        tensors[f"{name}.edges"] = torch.from_numpy(np.concatenate([one.grids[2] for one in table.designs]))
+        tensors[f"{name}.edges"] = torch.from_numpy(
+            np.concatenate([design.grids[2] for design in table.designs])
+        )
     return tensors
 
 
 def _table(name: str, tensors: Mapping[str, Tensor]) -> SmoothedTable:
-    """The table of one quantity; what it proves is the kernel's to say."""
+    """Return the table of one quantity from tensors."""
     errors = tensors["losses" if name == "loss" else "errors"]
     rows, coefficients, edges = (tensors[f"{name}.{part}"] for part in ("designs", "coefficients", "edges"))
     for tensor, dimensions in ((rows, 2), (coefficients, 2), (edges, 1)):

@@ -11,7 +11,7 @@ largest shortfall are added:
 
     minimise Σ_j d_j P(K ≥ j)   subject to   Σ_j d_j P(Bin(m, h_i) ≥ j) ≥ F(h_i),   d ≥ 0.
 
-``lifted`` raises any proposal by its shortfall on cells, on which the kernel then checks it.
+``raised_coefficients`` raises any proposal by its shortfall on cells, on which the kernel then checks it.
 
 *Shares of δ.* Equal shares δ/|Γ| are wasteful, since the values c^γ_K of neighbouring γ are nearly the same
 numbers. So one γ leads, with most of δ, and every other γ bets on its difference from β times the leader
@@ -63,15 +63,15 @@ def make_design(
     samples: int,
     failure: float,
 ) -> list[GammaDesign]:
-    """Γ, its coefficients and their shares of δ, the leader first.
+    """Return a design for each γ of Γ: its coefficients and its share of δ; the leader first.
 
     Args:
-        errors: (calibration,) errors of ``draws`` noisy copies; sums of losses between 0 and 1 do as well.
-        rhos: those of interest.
-        price: λ, at which labels change; None: never.
-        samples, failure: n and δ of the bets to come.
+        errors: (calibration,) numbers of errors of ``draws`` noisy copies, or sums of losses between 0 and 1.
+        rhos: the ρ of interest.
+        price: λ, the label cost; None if labels never change.
+        samples, failure: n and δ of the certificate.
     """
-    spread, designs = guessed_spread(errors, draws), []
+    spread, designs = error_distribution(errors, draws), []
     # ρ that the design serves: those asked for, but 0, and some between them.
     positive = [rho for rho in rhos if rho > 0] or [sigma**2]
     served = [*positive, *np.geomspace(min(positive), max(positive), _BETWEEN).tolist()]
@@ -82,7 +82,7 @@ def make_design(
 
     for kappa in reversed(_penalties(rule, errors, draws, served, sigma, label_floor)):
         envelope = neyman_pearson_bound(rule, kappa, label_floor(kappa))
-        coefficients, edges = lifted(propose(envelope, spread), envelope)
+        coefficients, edges = raised_coefficients(propose(envelope, spread), envelope)
         grids = envelope.scores, _stations(rule, kappa, _OVERSHOOT), edges
         designs.append(GammaDesign(kappa / sigma**2, coefficients, grids=grids))
     return spend_alpha(designs, errors, served, samples, failure)
@@ -96,9 +96,9 @@ def _penalties(
     sigma: float,
     floor: Callable[[float], float],
 ) -> list[float]:
-    """κ that are best for some ρ on the calibration samples, in increasing order."""
-    known, times = np.unique(errors, return_counts=True)
-    scores = ndtri((known + 0.5) / (draws + 1))
+    """Return the κ that are best for some ρ on the calibration samples, in increasing order."""
+    counts, times = np.unique(errors, return_counts=True)
+    scores = ndtri((counts + 0.5) / (draws + 1))
     count = 1 + math.ceil(math.log(_HIGHEST / _LOWEST) / math.log(_RATIO))
     candidates = [_LOWEST * _RATIO**index for index in range(count)]
     means = []
@@ -118,7 +118,7 @@ _TAIL = 1e-7
 
 
 def neyman_pearson_bound(rule: VotingRule, penalty: float, floor: float = 0.0) -> NeymanPearsonBound:
-    """F_κ from above, on grids that cost little, and at least 1 − γλ, the floor for a label price λ."""
+    """Bound max(F_κ, 1 − γλ) from above on small grids; 1 − γλ is the floor for a label cost λ."""
     step = min(0.02, 2 * math.sqrt(_OVERSHOOT / penalty))
     scores = np.linspace(-END, END, 1 + math.ceil(2 * END / step))
     return NeymanPearsonBound.of(rule, penalty, scores, _stations(rule, penalty, _OVERSHOOT), floor)
@@ -127,22 +127,22 @@ def neyman_pearson_bound(rule: VotingRule, penalty: float, floor: float = 0.0) -
 def worst_failure_probability(
     rule: VotingRule, penalty: float, scores: Floats, overshoot: float = _OVERSHOOT
 ) -> Floats:
-    """F_κ at each score, from above, by at most ``overshoot`` and a little. Shapes (cells,) → (cells,)."""
+    """Bound F_κ at each score from above, to within about ``overshoot``. Shapes (cells,) → (cells,)."""
     return smoothing.worst_failure(rule, penalty, scores, _stations(rule, penalty, overshoot))
 
 
 def _stations(rule: VotingRule, penalty: float, overshoot: float) -> Floats:
-    """Points where v∘Φ is not yet, or no longer, constant, at distances Δ with (B/8 + κ/4)Δ² = overshoot."""
+    """Return points where v∘Φ is not constant, at distances Δ with (B/8 + κ/4)Δ² = overshoot."""
     if rule.votes is None:
         return np.zeros(0)
-    low, high, bend = _rising(rule)
+    low, high, bend = _rise(rule)
     width = math.sqrt(overshoot / (bend / 8 + penalty / 4))
     return np.linspace(low, high, 1 + math.ceil((high - low) / width))
 
 
 @cache
-def _rising(rule: VotingRule) -> tuple[float, float, float]:
-    """Between which scores v∘Φ rises from nearly 0 to nearly 1, and its bend."""
+def _rise(rule: VotingRule) -> tuple[float, float, float]:
+    """Return the scores between which v∘Φ rises from nearly 0 to nearly 1, and its curvature bound."""
     coarse = np.linspace(-END, END, 1201)
     chances = rule.failure_probability(coarse)
     first = max(0, int((chances <= _TAIL).sum()) - 1)
@@ -156,23 +156,26 @@ _EVERYTHING = 0.05  # the share of the guess that is spread over all counts: cal
 _PROGRAM_ROUNDS = 2
 
 
-def guessed_spread(errors: Floats, draws: int) -> Floats:
-    """How the errors of a further sample may be spread, from those of (n,) others, as (m + 1,) chances.
+def error_distribution(errors: Floats, draws: int) -> Floats:
+    """Estimate the distribution of the errors of a new sample, (m + 1,) probabilities, from those of (n,)
+    others.
 
-    Each sample's h is taken to be Beta(K + ½, m − K + ½). Errors may be sums of losses between 0 and 1.
+    The h of each sample is assumed to be Beta(K + ½, m − K + ½). Errors may be sums of losses between 0 and
+    1.
     """
     counts = np.arange(draws + 1)
     inverse = np.log(draws + 1.0) + betaln(counts + 1, draws - counts + 1)
-    known, times = np.unique(np.asarray(errors, dtype=np.float64), return_counts=True)
-    first, second = known[:, None] + 0.5, draws - known[:, None] + 0.5
+    observed, times = np.unique(np.asarray(errors, dtype=np.float64), return_counts=True)
+    first, second = observed[:, None] + 0.5, draws - observed[:, None] + 0.5
     logs = betaln(counts + first, draws - counts + second) - betaln(first, second) - inverse
-    mean = times @ np.exp(logs) / times.sum() if len(known) else np.zeros(draws + 1)
+    mean = times @ np.exp(logs) / times.sum() if len(observed) else np.zeros(draws + 1)
     mean = mean / mean.sum() if mean.sum() > 0 else np.full(draws + 1, 1 / (draws + 1))
     return np.asarray((1 - _EVERYTHING) * mean + _EVERYTHING / (draws + 1))
 
 
 def propose(envelope: NeymanPearsonBound, spread: Floats) -> Floats:
-    """(m + 1,) coefficients of least mean under the (m + 1,) spread; all ones if the program fails."""
+    """Return (m + 1,) coefficients of least mean under a distribution, (m + 1,); all ones if the program
+    fails."""
     draws = len(spread) - 1
     rises = _rises(draws)
     price = np.cumsum(spread[::-1])[::-1][rises]
@@ -185,7 +188,7 @@ def propose(envelope: NeymanPearsonBound, spread: Floats) -> Floats:
             return np.ones(draws + 1)
         rise = np.zeros(draws + 1)
         rise[rises] = solution.x
-        added = _short(rise, envelope, grid) if turn < _PROGRAM_ROUNDS - 1 else np.zeros(0)
+        added = _shortfall_points(rise, envelope, grid) if turn < _PROGRAM_ROUNDS - 1 else np.zeros(0)
         if len(added) == 0:
             break
         grid = np.concatenate([grid, added])
@@ -193,7 +196,7 @@ def propose(envelope: NeymanPearsonBound, spread: Floats) -> Floats:
 
 
 def _rises(draws: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """Where c may rise: everywhere, or more densely towards 0 and m, where counts say more."""
+    """Return the indices at which c may rise: all, or for large m a subset that is denser towards 0 and m."""
     if draws <= _STEPS:
         return np.arange(draws + 1)
     angles = np.linspace(0, np.pi / 2, _STEPS + 1)
@@ -203,8 +206,8 @@ def _rises(draws: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
 _NOTICEABLE = 2e-5  # a shortfall for which the linear program gets another point
 
 
-def _short(rise: Floats, envelope: NeymanPearsonBound, grid: Floats) -> Floats:
-    """Points where p falls short of F the most, between those of the grid."""
+def _shortfall_points(rise: Floats, envelope: NeymanPearsonBound, grid: Floats) -> Floats:
+    """Return the points between grid points with the largest shortfall F − p."""
     scores = envelope.scores[:: max(1, len(envelope.scores) // 1200)]
     short = envelope.at(scores) - binomial_mean(rise.cumsum(), normal_cdf(scores))
     inner = short[1:-1]
@@ -216,9 +219,9 @@ _TOLERANCE = 9.9e-5  # how well the shortfall is known
 _CELLS, _ROUNDS = 300, 16  # at first, and how often they are halved
 
 
-def lifted(proposed: Floats, envelope: NeymanPearsonBound) -> tuple[Floats, Floats]:
-    """Coefficients with p ≥ F on all of [0, 1], hardly above any (m + 1,) proposed, and the edges of cells on
-    which the kernel finds no shortfall."""
+def raised_coefficients(proposed: Floats, envelope: NeymanPearsonBound) -> tuple[Floats, Floats]:
+    """Raise (m + 1,) proposed coefficients slightly, until p ≥ F on all of [0, 1]; also return the edges
+    of cells on which the kernel finds no shortfall."""
     require(bool(np.isfinite(proposed).all()), "proposed", "be finite", proposed)
     rising = np.maximum.accumulate(np.clip(proposed, 0.0, smoothing.LARGEST_COEFFICIENT / 2))
     short, edges = _cells(rising, envelope)
@@ -226,7 +229,8 @@ def lifted(proposed: Floats, envelope: NeymanPearsonBound) -> tuple[Floats, Floa
 
 
 def _cells(rising: Floats, envelope: NeymanPearsonBound) -> tuple[float, Floats]:
-    """The largest shortfall F(b) − p(a) of cells, which are halved where that helps, and their edges."""
+    """Return the largest shortfall F(b) − p(a) of cells, which are halved where that helps, and their
+    edges."""
     edges = np.append(envelope.scores[: -1 : max(1, len(envelope.scores) // _CELLS)], envelope.scores[-1])
     above, below = envelope.at(edges), binomial_mean(rising, normal_cdf(edges))
     # h under Φ(−6), where p ≥ c_0, and over Φ(6), where F ≤ 1.
@@ -251,7 +255,8 @@ _SLOPES = np.linspace(0.0, 2.0, 41)
 def spend_alpha(
     designs: Sequence[GammaDesign], errors: Floats, rhos: Sequence[float], samples: int, failure: float
 ) -> list[GammaDesign]:
-    """The designs with shares and slopes, the leader first, from (calibration,) errors of other samples."""
+    """Return the designs with shares and slopes, the leader first, from (calibration,) errors of other
+    samples."""
     count, gammas = len(designs), np.array([design.gamma for design in designs])
     rows = np.stack([design.coefficients for design in designs])
     values = np.stack([np.interp(errors, np.arange(rows.shape[1]), row) for row in rows])
@@ -284,7 +289,7 @@ def spend_alpha(
         if (new := promised(widths)) < least:
             least = new
             others = [index for index in range(count) if index != leader]
-            followers = [replace(designs[one], share=rest, slope=float(slopes[one])) for one in others]
+            followers = [replace(designs[index], share=rest, slope=float(slopes[index])) for index in others]
             best = [replace(designs[leader], share=share), *followers]
     return best
 
@@ -292,7 +297,8 @@ def spend_alpha(
 def upper_means(
     designs: Sequence[GammaDesign], errors: Tensor, order: Tensor, failure: float
 ) -> dict[float, float]:
-    """γ → at least E F_κ(h), all of them with probability 1 − δ, if the designs dominate; the first leads.
+    """Return γ → upper bound on E F_κ(h), jointly with probability 1 − δ, if the designs dominate; the first
+    leads.
 
     Args:
         errors: (n,) counts, or (n, m) losses between 0 and 1.
@@ -302,8 +308,8 @@ def upper_means(
 
 
 def _claims(designs: Sequence[GammaDesign], values: Tensor, failure: float) -> list[float]:
-    """Means that betting proves, a little above the least: should the kernel raise the coefficients further,
-    it bets on the same numbers, rounded otherwise."""
+    """Propose means for betting, slightly above the smallest provable ones: the kernel may round the
+    coefficients otherwise."""
     stakes = (smoothing.stake(designs, values, failure, index) for index in range(len(designs)))
     return [betting(numbers, ceiling, level) + SOME * ceiling for numbers, ceiling, level, *_ in stakes]
 
@@ -321,13 +327,13 @@ def prove_means(
     return statement.prove(tables), tables
 
 
-def mean_low(values: Tensor, order: Tensor, failure: float) -> float:
-    """At most the expectation of independent values between 0 and 1, with probability 1 − δ."""
+def mean_lower_bound(values: Tensor, order: Tensor, failure: float) -> float:
+    """Return a lower bound on the expectation of independent values in [0, 1], with probability 1 − δ."""
     return max(0.0, 1 - up(betting((1 - values.double()).clamp(0, 1)[order], 1.0, failure), SOME) - SOME)
 
 
-def move_of(costs: Tensor, values: Tensor, most: float, order: Tensor, failure: float) -> Move:
-    """A move whose cost and value are each bounded with δ/2, from (n,) costs of single samples, rounded up,
-    and (n,) values between 0 and 1, measured there at fresh noise."""
+def bounded_move(costs: Tensor, values: Tensor, most: float, order: Tensor, failure: float) -> Move:
+    """Return a move with bounds on cost and value, each with δ/2, from (n,) costs of single samples,
+    rounded up, and (n,) values between 0 and 1, measured with fresh noise."""
     cost = up(betting(costs.clamp(0, most)[order], most, failure / 2), SOME)
-    return Move(cost, mean_low(values, order, failure / 2))
+    return Move(cost, mean_lower_bound(values, order, failure / 2))

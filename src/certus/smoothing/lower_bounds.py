@@ -1,13 +1,13 @@
 """Lower bounds of smoothed certificates: paths to points near each sample where the noisy model errs more.
 
-From x₀ a path goes outwards, one radius after the other, always against the model as it is with the same few
-draws of noise. A torch module gives gradients of its loss. Any other model is searched by its answers alone:
-with h(x) = E f(x + σZ), ∇h = E f(x + σZ) Z/σ, so that the draws at which it errs say where to go; where none
-do, the path heads for the nearest calibration sample of another label.
+From x₀ a path goes outwards, one radius after the other, and attacks the model with the same few draws of
+noise. A torch module gives gradients of its loss. For any other model gradients are estimated from
+its predictions: with h(x) = E f(x + σZ), ∇h = E f(x + σZ) Z/σ; without any error among the draws, the path
+heads for the nearest calibration sample of another label.
 
-For each γ the point of the path with the best estimate of v(h) − γc is the sample's move. It depends on the
-sample, its own noise and what was fixed beforehand, and on nothing else: so moves of independent samples are
-independent. What they attain is measured by the caller, at fresh noise.
+For each γ the point of the path with the best estimate of v(h) − γc is the sample's move. It depends only on
+the sample, its own noise and quantities fixed beforehand, so that moves of independent samples are
+independent. The caller measures their values with fresh noise.
 """
 
 from __future__ import annotations
@@ -36,21 +36,20 @@ _HEADING = 0.5  # what a first heading weighs against a step
 
 @dataclass(frozen=True, eq=False)
 class Paths:
-    """Points on the way out from every sample.
+    """Points on an outward path from every sample.
 
     Attributes:
-        points: (steps + 1, n, …), from the samples themselves on; costs: (steps + 1, n), rounded up.
-        badness: (steps + 1, n) estimates of h, or of the mean loss.
+        points: (steps + 1, n, …), beginning with the samples; costs: (steps + 1, n), rounded up.
+        failure_rates: (steps + 1, n) estimates of h, or of the mean loss.
     """
 
     points: Tensor
     costs: Tensor
-    badness: Tensor
+    failure_rates: Tensor
 
     def moved(self, gamma: float, rule: VotingRule, most: float) -> tuple[Tensor, Tensor]:
-        """(n, …) points that are best for γ by the estimates, and what they cost: at most ``most``, which
-        points that were rounded to coarse numbers may exceed."""
-        failures = self.badness
+        """Return (n, …) points that are best for γ by the estimates, and their costs, at most ``most``."""
+        failures = self.failure_rates
         if rule.votes != 1:
             assert rule.votes is not None
             rates, places = failures.double().clamp(0, 1).unique(return_inverse=True)
@@ -73,12 +72,12 @@ def find_paths(
     loss: ClippedLoss | None,
     progress: Callable[[int], None],
 ) -> Paths:
-    """Paths of ``steps`` points, out to ``radius`` in the cost's norm. Of the rows of a table only numbers
-    without gaps move.
+    """Search paths of ``steps`` points, out to ``radius`` in the cost's norm. In rows of a table only numbers
+    without missing values move.
 
     Args:
-        others: samples of which the nearest of another label is the first heading.
-        loss: what is bad; errors, with gradients of cross-entropy, if None.
+        others: samples; the first direction is towards the nearest of another label.
+        loss: the loss to raise; errors, with gradients of cross-entropy, if None.
     """
     copies, parts = BLIND_COPIES if predictor.module is None else COPIES, []
     for start in range(0, len(data), _BATCH):
@@ -87,15 +86,15 @@ def find_paths(
             noise.draws(point, copies, sample_generator(seed, ATTACK, start + row))
             for row, point in enumerate(batch.inputs)
         ]
-        walk = _Walk(predictor, batch, noise, loss, torch.stack(draws))
-        parts.append(walk.outwards(radius, steps, _headings(batch, others, noise)))
+        walk = _PathSearch(predictor, batch, noise, loss, torch.stack(draws))
+        parts.append(walk.run(radius, steps, _directions_to_other_labels(batch, others, noise)))
         progress((steps + 1) * copies * len(batch))
     return Paths(*(torch.cat(tensors, 1) for tensors in zip(*parts, strict=True)))
 
 
 @dataclass(frozen=True, eq=False)
-class _Walk:
-    """A few samples with the (n, copies, …) draws of noise that their paths are found with."""
+class _PathSearch:
+    """A few samples with the (n, copies, …) draws of noise for their paths."""
 
     predictor: Predictor
     data: Samples
@@ -105,28 +104,28 @@ class _Walk:
 
     @property
     def targets(self) -> Tensor:
-        """(n · copies,) of the noisy copies."""
+        """(n · copies,) targets of the noisy copies."""
         return self.data.targets.repeat_interleave(self.draws.shape[1], 0)
 
-    def outwards(self, radius: float, steps: int, heading: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Points, costs and badness of ``Paths``."""
+    def run(self, radius: float, steps: int, heading: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return points, costs and failure rates of ``Paths``."""
         origin, cost = self.data.inputs, self.noise.cost
         point, course = origin, _HEADING * heading
-        points, badness = [], []
+        points, failure_rates = [], []
         for step in range(steps + 1):
-            bad, slope = self._look(point)
+            bad, slope = self._probe(point)
             points.append(point)
-            badness.append(bad)
+            failure_rates.append(bad)
             course = course + self._unit(slope)
             point = origin + radius * (step + 1) / steps * self._unit(course)
             point = cost.restore_frozen(point.to(origin.dtype), origin)
             if self.data.encoding is not None:
                 point = self.data.encoding.with_numbers(point, origin)
-        costs = [up(cost.value(one.double(), origin.double()), MANY) for one in points]
-        return torch.stack(points), torch.stack(costs), torch.stack(badness)
+        costs = [up(cost.value(point.double(), origin.double()), MANY) for point in points]
+        return torch.stack(points), torch.stack(costs), torch.stack(failure_rates)
 
-    def _look(self, point: Tensor) -> tuple[Tensor, Tensor]:
-        """How bad it is there, and where it gets worse: a direction in which the cost is steepest paid."""
+    def _probe(self, point: Tensor) -> tuple[Tensor, Tensor]:
+        """Estimate the failure rate at a point, and its steepest direction per unit of cost."""
         noisy = (point[:, None] + self.draws).flatten(0, 1)
         predictor, outputs, slope = self.predictor, None, noisy
         if predictor.module is not None:
@@ -145,7 +144,7 @@ class _Walk:
         return bad.mean(1), self.noise.cost.whiten(self.noise.cost.whiten(mean))
 
     def _gradient(self, module: nn.Module, noisy: Tensor) -> tuple[Tensor, Tensor]:
-        """Outputs of a module, and the gradients of its loss."""
+        """Return outputs of a module, and the gradients of its loss."""
         criterion = CrossEntropy() if self.loss is None else self.loss.criterion
         own = next(module.parameters(), None)
         leaf = (noisy if own is None else noisy.to(own)).detach().requires_grad_()
@@ -156,21 +155,21 @@ class _Walk:
         return outputs.detach().cpu(), slope.cpu()
 
     def _unit(self, course: Tensor) -> Tensor:
-        """Directions of length 1 in the cost's norm; none where there is none."""
+        """Normalise directions to length 1 in the cost's norm; zero stays zero."""
         length = self.noise.cost.value(course, torch.zeros_like(course)).sqrt()
         scale = torch.where(length > 1e-20, 1 / length.clamp_min(1e-20), 0.0)
         return course * per_sample(scale, course)
 
 
-def _headings(data: Samples, others: Samples, noise: Noise) -> Tensor:
-    """(n, …) unit directions to the nearest sample of another label; 0 for a regression."""
+def _directions_to_other_labels(data: Samples, others: Samples, noise: Noise) -> Tensor:
+    """Return (n, …) unit directions to the nearest sample of another label; 0 for a regression."""
     inputs, heading = data.inputs, torch.zeros_like(data.inputs)
     if data.targets.is_floating_point():
         return heading
     for row, (point, target) in enumerate(zip(inputs, data.targets, strict=True)):
-        known = others.inputs[others.targets != target].to(inputs.dtype)
-        if len(known):
-            ways = noise.cost.free_part(known - point)
+        rivals = others.inputs[others.targets != target].to(inputs.dtype)
+        if len(rivals):
+            ways = noise.cost.free_part(rivals - point)
             costs = noise.cost.value(ways, torch.zeros_like(ways))
             nearest = int(costs.argmin())
             heading[row] = ways[nearest] / costs[nearest].sqrt().clamp_min(1e-20)

@@ -3,7 +3,7 @@
 A torch module is taken in eval mode: batch statistics would tie the copies of a sample together. An estimator
 is given rows of numbers; its labels are those of ``predict``, its scores those of ``predict_proba``, and the
 two may disagree. Any other callable is given an array of the inputs' own shape. Scores have one column for
-each class, and the largest wins. What models are given is theirs to write over.
+each class; the largest is predicted. Models receive copies of the inputs, which they may overwrite.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ ABSTAINED = -2  # the mark of a vote that abstains; no label has this code
 
 @dataclass(frozen=True, eq=False)
 class Predictor:
-    """What a model says of (n, …) inputs.
+    """Labels or scores of a model for (n, …) inputs.
 
     Attributes:
         outputs: (n, …) → (n,) labels or (n, classes) scores, as a tensor or an array.
-        module: the torch module behind it; None for others.
-        classes: the labels that codes 0, 1, … stand for; None if labels are their own codes.
-        predict: (n, …) → (n,) labels of a model that does not take them from its scores; None for others.
+        module: the torch module; None for other models.
+        classes: labels of the codes 0, 1, …; None if labels are codes already.
+        predict: (n, …) → (n,) labels, of a model that does not derive them from its scores; None for others.
     """
 
     outputs: Callable[[Tensor], Any]
@@ -58,7 +58,7 @@ class Predictor:
 
     @staticmethod
     def of(model: object) -> Predictor:
-        """The predictor of a ``torch.nn.Module``, an object with ``predict``, or a callable."""
+        """Return the predictor of a ``torch.nn.Module``, an object with ``predict``, or a callable."""
         if isinstance(model, nn.Module):
             return Predictor(partial(_module_outputs, model), model)
         if callable(getattr(model, "predict", None)):
@@ -69,7 +69,7 @@ class Predictor:
         return Predictor(lambda inputs: model(inputs.numpy().copy()))
 
     def scores(self, inputs: Tensor) -> Tensor:
-        """(n, classes) or (n, …) outputs that a criterion can take."""
+        """Return (n, classes) scores, or (n, …) outputs, for a criterion."""
         scores = _tensor(self.outputs(inputs))
         if not scores.is_floating_point() or len(scores) != len(inputs):
             raise ArgumentError(
@@ -79,11 +79,11 @@ class Predictor:
         return scores
 
     def labels(self, inputs: Tensor) -> Tensor:
-        """(n,) codes of the labels; −1 for one that no target has."""
+        """Return (n,) codes of the predicted labels; −1 for an unknown label."""
         return self.label_codes((self.predict or self.outputs)(inputs), len(inputs))
 
     def label_codes(self, outputs: Any, count: int) -> Tensor:
-        """The labels that outputs stand for, as codes. Where labels have names, columns are no scores."""
+        """Return the labels of outputs as codes. If labels have names, outputs are labels, not scores."""
         array = outputs if isinstance(outputs, Tensor) else np.asarray(outputs)
         scores = self.module is not None or (len(array.shape) == 2 and array.shape[1] > 1)
         if len(array.shape) == 2 and scores and self.classes is None:
@@ -96,8 +96,8 @@ class Predictor:
         return self.encode(flat)
 
     def check_apart(self, inputs: Tensor, *, labelled: bool = True, scored: bool = False) -> int:
-        """Raise if an answer depends on the inputs beside it, or on when it is asked for: the noisy copies
-        would not be independent, and no confidence would follow. Returns how many answers it asked for."""
+        """Raise ``UnsupportedError`` if a prediction depends on the other inputs of the batch or differs
+        between calls, since noisy copies would not be independent. Returns the number of predictions used."""
         checks: list[tuple[Callable[[Tensor], Tensor], Callable[[Tensor, Tensor], bool]]] = []
         if labelled:
             checks.append((self.labels, _same_labels))
@@ -109,24 +109,24 @@ class Predictor:
             parts = torch.cat([ask(part) for part in inputs[:TRIED].split(_PART)])
             if not (agree(whole, ask(inputs)) and agree(whole, backwards) and agree(whole[:TRIED], parts)):
                 raise UnsupportedError(
-                    "`model` must answer for each input by itself, and the same whenever it is asked: asked "
-                    "again, in other batches or in another order, it says something else of the same inputs. "
-                    "Take out what looks at the batch, such as its mean, and random numbers of its own."
+                    "`model` must be deterministic and treat every input independently of its batch: "
+                    "further calls, in other batches or another order, gave different outputs. Remove "
+                    "operations over the batch, such as a mean, and random numbers."
                 )
         return len(checks) * (3 * len(inputs) + len(inputs[:TRIED]))
 
     def _rows(self, inputs: Tensor) -> Tensor:
-        """Outputs as they are, one for each input."""
+        """Return the outputs, one row for each input."""
         rows = _tensor(self.outputs(inputs))
         if rows.dim() == 0 or len(rows) != len(inputs):
             raise _misshapen(len(inputs), rows.shape)
         return rows
 
     def encode(self, labels: Any, name: str = "model", unknown: int = -1) -> Tensor:
-        """(n,) labels as codes: their place among ``classes``, or themselves.
+        """Return (n,) labels as codes: their index in ``classes``, or the labels themselves.
 
-        Labels that are not among ``classes`` get the code ``unknown``: another for targets than for
-        predictions, or an unknown prediction would be right of an unknown target.
+        Labels outside ``classes`` get the code ``unknown``, which must differ between targets and
+        predictions.
         """
         if self.classes is None:
             tensor = _tensor(labels, name)
@@ -136,10 +136,10 @@ class Predictor:
             rule = f"have labels other than {ABSTAINED}, the mark of an abstention: number them otherwise"
             require(not bool((tensor == ABSTAINED).any()), name, rule, ABSTAINED)
             return tensor.long().cpu()
-        values, known = np.asarray(labels), np.asarray(self.classes)
-        order = np.argsort(known)  # an estimator need not have its labels in order
-        place = order[np.searchsorted(known, values, sorter=order).clip(0, len(known) - 1)]
-        return torch.from_numpy(np.where(known[place] == values, place, unknown).astype(np.int64))
+        values, classes = np.asarray(labels), np.asarray(self.classes)
+        order = np.argsort(classes)  # an estimator need not have its labels in order
+        place = order[np.searchsorted(classes, values, sorter=order).clip(0, len(classes) - 1)]
+        return torch.from_numpy(np.where(classes[place] == values, place, unknown).astype(np.int64))
 
 
 def _misshapen(count: int, shape: Sequence[int]) -> ArgumentError:
@@ -155,8 +155,8 @@ def _module_outputs(model: nn.Module, inputs: Tensor) -> Tensor:
 
 
 def _of_estimator(model: Any) -> Predictor:
-    """Labels as ``predict`` gives them. Scores are log-probabilities where the estimator has probabilities:
-    their softmax is the probabilities."""
+    """Return the predictor of an estimator: labels by ``predict``, and scores as log-probabilities if it
+    has ``predict_proba``."""
 
     def rows(inputs: Tensor) -> Any:
         return named_rows(model, inputs.flatten(1).numpy().copy())
@@ -174,23 +174,23 @@ def _of_estimator(model: Any) -> Predictor:
     return Predictor(predict, None, classes)
 
 
-def _same_labels(one: Tensor, other: Tensor) -> bool:
-    """Whether two answers agree, but for labels that rounding may have changed."""
-    return one.shape == other.shape and int((one != other).sum()) <= _STRAY * len(one)
+def _same_labels(first: Tensor, second: Tensor) -> bool:
+    """Whether labels agree, except for a few that rounding may change."""
+    return first.shape == second.shape and int((first != second).sum()) <= _STRAY * len(first)
 
 
-def _same_scores(one: Tensor, other: Tensor) -> bool:
-    """Whether two answers agree up to rounding, relative to how far apart the scores of an input are, or the
-    numbers of a regression; those that are not finite must be the same."""
-    if one.shape != other.shape:
+def _same_scores(first: Tensor, second: Tensor) -> bool:
+    """Whether scores agree up to rounding, relative to their spread over the classes, or over the inputs
+    of a regression; values that are not finite must be equal."""
+    if first.shape != second.shape:
         return False
-    close = 10 * math.sqrt(torch.finfo(one.dtype).eps if one.is_floating_point() else 0.0)
-    one, other = (each.reshape(len(each), -1).double() for each in (one, other))
-    known = one.nan_to_num(0.0, 0.0, 0.0)
-    along = 1 if one.shape[1] > 1 else 0
-    spread = known.amax(along, keepdim=True) - known.amin(along, keepdim=True)
-    same = (one == other) | (one.isnan() & other.isnan())
-    return bool((same | ((one - other).abs() <= close * (1 + spread))).all())
+    close = 10 * math.sqrt(torch.finfo(first.dtype).eps if first.is_floating_point() else 0.0)
+    first, second = (each.reshape(len(each), -1).double() for each in (first, second))
+    finite = first.nan_to_num(0.0, 0.0, 0.0)
+    along = 1 if first.shape[1] > 1 else 0
+    spread = finite.amax(along, keepdim=True) - finite.amin(along, keepdim=True)
+    same = (first == second) | (first.isnan() & second.isnan())
+    return bool((same | ((first - second).abs() <= close * (1 + spread))).all())
 
 
 def _tensor(values: Any, name: str = "model") -> Tensor:
@@ -213,14 +213,14 @@ def read_samples(model: object, data: DataLike, predictor: Predictor) -> Samples
 
     def encoded(batch: Any) -> Samples:
         if isinstance(batch, Samples):
-            require(batch.weights is None, "data", "have no weights", "them")
+            require(batch.weights is None, "data", "have no weights", "weights")
             inputs, targets, encoding = batch.inputs, batch.targets, batch.encoding
         else:
             inputs, targets = batch[0], batch[1]
             if estimator and (hasattr(inputs, "columns") or (named and isinstance(inputs, np.ndarray))):
                 inputs = in_fitted_order(model, inputs)
             inputs, encoding = as_tensor(inputs, "inputs"), None
-        rule = "be given with their targets: noise says nothing of labels that nobody knows"
+        rule = "have targets: smoothing certifies known labels"
         require(targets is not None, "data", rule, None)
         if not isinstance(targets, Tensor):
             to_array = getattr(targets, "to_numpy", None)

@@ -61,7 +61,7 @@ class Noise:
 
 
 def sample_generator(seed: int, stream: int, sample: int) -> np.random.Generator:
-    """The source of one sample's noise."""
+    """Return the random generator of one sample's noise."""
     require_seed(seed)
     key = np.array([seed, stream], dtype=np.uint64)
     counter = np.array([0, 0, 0, sample], dtype=np.uint64)
@@ -80,8 +80,8 @@ class NoisyBatch:
 def noisy_batches(
     inputs: Tensor, noise: Noise, *, copies: int, seed: int, stream: int, rows: range | None = None
 ) -> Iterator[NoisyBatch]:
-    """All noisy copies, of some samples if ``rows`` says which, a batch at a time: whole samples while they
-    fit, parts of one where they do not."""
+    """Yield the noisy copies of all samples, or of ``rows``, in batches: of whole samples if they fit,
+    else of parts of one sample."""
     rows = range(len(inputs)) if rows is None else rows
     limit = max(1, min(_ROWS, _ROOM // max(1, inputs[0].numel())))
     together = max(1, limit // copies)
@@ -102,7 +102,7 @@ _PORTION = 512  # samples that are cached together
 
 @dataclass(frozen=True)
 class ClippedLoss:
-    """min(ℓ, B)/B, between 0 and 1; a loss that is no number counts as 1."""
+    """min(ℓ, B)/B, between 0 and 1; a NaN loss counts as 1."""
 
     criterion: Criterion
     clip: float
@@ -116,12 +116,12 @@ class ClippedLoss:
 
 @dataclass(frozen=True, eq=False)
 class NoisyPredictions:
-    """m noisy copies of each of n samples.
+    """Predictions at m noisy copies of each of n samples.
 
     Attributes:
         labels: (n, m) int32 codes; None for a regression.
-        errors: (n,) int64, how many are wrong; None for a regression.
-        losses: (n, m) float64 between 0 and 1; None if no loss was asked for.
+        errors: (n,) int64, number of wrong labels; None for a regression.
+        losses: (n, m) float64 between 0 and 1; None without a loss.
     """
 
     labels: Tensor | None
@@ -166,14 +166,14 @@ def predict_noisy(
     for first in range(0, count, _PORTION):
         rows, portion = range(first, min(first + _PORTION, count)), slice(first, first + _PORTION)
         some, part = data[portion], {name: each[portion] for name, each in predictions.items()}
-        kept = None if cache is None else cache.load(stream, first, some, part)
-        if kept is None:
+        cached = None if cache is None else cache.load(stream, first, some, part)
+        if cached is None:
             ask(rows)
             if cache is not None:
                 cache.save(stream, first, some, {name: each.clone() for name, each in part.items()})
             continue
         for name, each in part.items():
-            each.copy_(kept[name])
+            each.copy_(cached[name])
         progress(len(rows) * copies)
     errors = (predictions["labels"] != data.targets[:, None]).sum(1) if labelled else None
     return NoisyPredictions(predictions.get("labels"), errors, predictions.get("losses"))
@@ -186,17 +186,20 @@ class PredictionCache(TensorCache):
     def load(
         self, stream: int, first: int, data: Samples, like: dict[str, Tensor]
     ) -> dict[str, Tensor] | None:
-        """What was kept of the samples from ``first`` on, if it has these names, shapes and types."""
+        """Return the cached tensors of the samples from ``first`` on, if they have these names, shapes and
+        types."""
         words = f"What was kept of samples {first} to {first + len(data) - 1}"
         name = f"{stream}-{first}"
         tensors = self.read(name, words, _about_draws(stream, first, data))
         if tensors is None:
             return None
-        kinds = [{key: (one.shape, one.dtype) for key, one in each.items()} for each in (tensors, like)]
+        kinds = [
+            {key: (tensor.shape, tensor.dtype) for key, tensor in each.items()} for each in (tensors, like)
+        ]
         losses = tensors.get("losses", torch.zeros(0))
         if kinds[0] == kinds[1] and bool(((losses >= 0) & (losses <= 1)).all()):  # NaN fails, too
             return tensors
-        self.drop(name, words, "it does not hold what was asked for")
+        self.drop(name, words, "its tensors have other names, shapes or types")
         return None
 
     def save(self, stream: int, first: int, data: Samples, tensors: dict[str, Tensor]) -> None:

@@ -1,4 +1,4 @@
-"""The noisy model in use: a vote of several draws, which may abstain, and a radius for each input.
+"""Deployment of the noisy model: a vote of several draws, which may abstain, and a radius for each input.
 
 A vote of M draws fails when at least t of them err (``certus.kernel.smoothing.VotingRule``):
 
@@ -40,7 +40,7 @@ ONE_DRAW, IDEAL_VOTE = VotingRule(1, 1), VotingRule(None)
 
 
 def voting_rule(votes: int, abstain: float | None = None) -> VotingRule:
-    """The rule of a deployed vote, which abstains at level α; in ties only if that is None.
+    """Return the rule of a deployed vote, which abstains at level α, or in ties only for None.
 
     >>> [voting_rule(*vote).failure_threshold for vote in ((100,), (100, 0.001), (1,))]
     [50, 34, 1]
@@ -58,7 +58,7 @@ def voting_rule(votes: int, abstain: float | None = None) -> VotingRule:
 
 
 def gives_label(rule: VotingRule, most: int, second: int) -> bool:
-    """Whether the most frequent label is given, from the counts of the two most frequent ones."""
+    """Whether the vote returns the most frequent label, from the counts of the two most frequent ones."""
     if most <= second or rule.abstain is None:
         return most > second
     return _even_odds(most, second) <= Fraction(rule.abstain)
@@ -66,13 +66,13 @@ def gives_label(rule: VotingRule, most: int, second: int) -> bool:
 
 @cache
 def _even_odds(most: int, second: int) -> Fraction:
-    """The two-sided binomial test of even odds, exactly."""
+    """Return the p-value of the exact two-sided binomial test of even odds."""
     both = most + second
     return Fraction(2 * sum(math.comb(both, errors) for errors in range(second + 1)), 2**both)
 
 
 def vote_labels(labels: Tensor, rule: VotingRule) -> Tensor:
-    """What a rule gives of (n, M) labels: the most frequent one, or ``ABSTAINED``. Returns (n,)."""
+    """Apply a rule to (n, M) labels: the most frequent one, or ``ABSTAINED``. Returns (n,)."""
     names, codes = labels.unique(return_inverse=True)
     counts = torch.zeros(len(labels), len(names), dtype=torch.int64)
     counts.scatter_add_(1, codes, torch.ones_like(codes))
@@ -84,12 +84,12 @@ def vote_labels(labels: Tensor, rule: VotingRule) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class Radius:
-    """Labels of the ideal vote, and how far they hold.
+    """Labels of the ideal vote with their certified radii.
 
     Attributes:
-        labels: (n,) codes, as ``Smoothed.predict`` gives them; where nothing could be shown, ``ABSTAINED``.
-        radius: (n,) in the cost's norm: no input nearer than this gets another label of the ideal vote. Each
-            holds with the confidence, by itself.
+        labels: (n,) codes, as from ``Smoothed.predict``; ``ABSTAINED`` where no radius was certified.
+        radius: (n,) in the cost's norm: no nearer input has another label under the ideal vote. Each holds
+            individually with the confidence.
     """
 
     labels: Tensor
@@ -99,17 +99,17 @@ class Radius:
 
 @dataclass(frozen=True, eq=False)
 class Smoothed:
-    """A model with Gaussian noise on its inputs, which votes (Cohen, Rosenfeld and Kolter 2019).
+    """Majority vote of a model under Gaussian noise on its inputs (Cohen, Rosenfeld and Kolter 2019).
 
-    ``certus.certify_smoothed`` with the same sigma, votes and abstain certifies how often this very vote errs
-    or abstains, under shift.
+    ``certus.certify_smoothed`` with the same sigma, votes and abstain bounds how often this vote errs or
+    abstains under shift.
 
     Args:
         model: a torch module, an estimator with ``predict``, or a callable from arrays to labels or scores.
-        sigma: of the noise, in the units of the cost's norm.
-        votes: M, draws for each prediction.
-        abstain: the level of the test against the runner-up; None never abstains but in ties.
-        seed: of the noise. Every call draws fresh noise, from where the last call ended.
+        sigma: standard deviation of the noise, in the units of the cost's norm.
+        votes: M, number of draws for each prediction.
+        abstain: significance level of the test against the runner-up; None abstains in ties only.
+        seed: seed of the noise. Every call draws fresh noise.
 
     >>> signs = Smoothed(lambda x: (x[:, 0] > 0).astype(int), sigma=0.5)
     >>> signs.predict(torch.tensor([[3.0], [-3.0], [0.0]])).tolist()
@@ -135,18 +135,18 @@ class Smoothed:
         object.__setattr__(self, "_source", np.random.default_rng(self.seed))
 
     def predict(self, inputs: Tensor) -> Tensor:
-        """(n, …) inputs → (n,) labels, ``Smoothed.ABSTAINED`` where the vote gives none.
+        """Return (n,) labels for (n, …) inputs; ``Smoothed.ABSTAINED`` where the vote abstains.
 
-        For an estimator with classes of its own, labels are their places in ``classes_``.
+        For an estimator with ``classes_``, labels are indices into them.
         """
         labels = torch.stack([self._labels(point, self.votes) for point in inputs])
         return vote_labels(labels, voting_rule(self.votes, self.abstain))
 
     def radius(self, inputs: Tensor, *, draws: int = 1000, confidence: float = 0.999) -> Radius:
-        """How far each input can move before the ideal vote changes its label.
+        """Certify how far each input can move before the ideal vote changes its label.
 
-        A tenth of the draws names a label; the others bound its probability p from below (Clopper and
-        Pearson). Where p > ½, the vote is that label within σΦ⁻¹(p).
+        A tenth of the draws selects a label; the others bound its probability p from below (Clopper and
+        Pearson). If p > ½, the ideal vote is that label within σΦ⁻¹(p).
         """
         require_count("draws", draws, least=2)
         require(0 < confidence < 1, "confidence", "lie between 0 and 1", confidence)
@@ -170,6 +170,6 @@ class Smoothed:
         return Radius(torch.tensor(labels), torch.tensor(radii, dtype=torch.float64), confidence)
 
     def _labels(self, point: Tensor, copies: int) -> Tensor:
-        """(copies,) labels at fresh noise."""
+        """Return (copies,) labels with fresh noise."""
         noise = Noise(self.sigma, self.cost).draws(point, copies, self._source)
         return Predictor.of(self.model).labels(point + noise)

@@ -1,6 +1,7 @@
-"""Strict reading of other people's files, and the types of JSON entries.
+"""Strict reading of untrusted files, and the types of JSON entries.
 
-Devices, pipes and sockets are refused, since they may never end or block, and so are files beyond a size.
+Devices, pipes and sockets are refused, since they may block or never end, and so are files above a size
+limit.
 JSON is refused if a key is repeated, a number is not finite, or a string holds a NUL. ``convert`` checks
 parsed JSON against a dataclass or a ``msgspec`` struct.
 """

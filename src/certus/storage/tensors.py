@@ -37,7 +37,7 @@ def save_tensors(path: Path, tensors: dict[str, Tensor], note: object = None) ->
 
 def load_tensors(path: Path, *, require_digest: bool = True) -> tuple[dict[str, Tensor], Any]:
     """Read tensors and note; raise ``RunError`` if the file is missing, corrupt or pickled. Without
-    ``require_digest``, safetensors that others have written are accepted."""
+    ``require_digest``, files by other programs are accepted."""
     try:
         with open_regular(path) as file:
             start = file.read(9)

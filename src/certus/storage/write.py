@@ -1,7 +1,7 @@
 """Atomic writing of files and of groups of files, with locks and checksums.
 
 A group of files is written as a transaction: into a temporary folder, which is then renamed to ``.complete``.
-From there on the files will be put into place, by this process or by the next one that holds the lock. The
+From then on this process, or the next one that holds the lock, moves the files into place. The
 last file, the commit marker, is absent while the others are exchanged.
 
 A checksum reveals damage: a flipped bit, a number edited by hand, half of a merge. A forger can write a

@@ -1,11 +1,11 @@
 """Training by Algorithm 1: one loop for every method (alg:thealg)."""
 
+from certus._epoch_metrics import EpochMetrics
 from certus.training._fit import Callback, Fit, TrainingState, fit
 from certus.training.augmentation import RandomAffine, RandomTranslation
 from certus.training.calibration import Robustness, RobustnessStatus, calibrate, measure_robustness
 from certus.training.callbacks import MetricsLogger
 from certus.training.certified import CertifiedTraining
-from certus.training.metrics import EpochMetrics
 from certus.training.optimizers import (
     ConvergenceConstants,
     Projection,

@@ -23,6 +23,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from certus._defaults import CERTIFIED, PLAIN
+from certus._epoch_metrics import EpochMetrics
 from certus._eval_mode import loss_eval_mode, unwrapped
 from certus._render import Renderable
 from certus._validation import check_batch
@@ -45,7 +46,7 @@ from certus.training.augmentation import NoisyLoss, fresh_noise, training_noise
 from certus.training.calibration import Robustness, calibrate, measure_robustness
 from certus.training.certified import CertifiedTraining
 from certus.training.loaders import IndexedLoader, in_memory, make_loader, mix
-from certus.training.metrics import EpochMetrics, Sums, clean_metrics, right_or_wrong
+from certus.training.metrics import Sums, clean_metrics, right_or_wrong
 from certus.training.optimizers import (
     OptimizerLike,
     Projection,
@@ -69,8 +70,8 @@ class TrainingState:
         epoch, step: the next step to take, and the epoch that it belongs to.
         sums: metrics of the present epoch; seconds: its wall time so far.
         history: the epochs that are complete.
-        prove: in certified training, proves the bound for the current weights; called before the state is
-            saved.
+        prove: function that proves the bound for the current weights in certified training; called before the
+            state is saved.
         should_stop: set by a callback after an epoch to end the training.
     """
 
@@ -94,7 +95,7 @@ class Callback:
         """Run before the first step; may restore an earlier state in place.
 
         Args:
-            steps: of each epoch; None for data of unknown length.
+            steps: number of steps of an epoch; None for data of unknown length.
         """
 
     def on_step_end(self, state: TrainingState) -> None:
@@ -112,10 +113,10 @@ class Fit(Renderable):
     """Result of a training; ``print`` shows its epochs, ``plot`` draws them.
 
     Attributes:
-        model: in eval mode; the one that was passed in.
+        model: the model that was passed in, in eval mode.
         history: one entry per epoch.
         robustness: for WRM, ρ̂, φ and γ in one pass over the training data at the final θ; None otherwise.
-        proof: of a certified training, the smoothness of the final θ, *proven* or *assumed*; else None.
+        proof: smoothness bound at the final θ of a certified training, *proven* or *assumed*; else None.
     """
 
     model: nn.Module = field(repr=False)

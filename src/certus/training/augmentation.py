@@ -1,9 +1,9 @@
-"""Random changes of training inputs: translations and affine maps of images, and Gaussian noise.
+"""Data augmentation: translations and affine maps of images, and Gaussian noise.
 
-Noise is drawn anew at every evaluation of the loss. For f between 0 and B, h(x) = E f(x + σZ) bends by at
-most 2φ(1)B/σ² ≈ 0.484 B/σ² in any direction, whatever the model (docs/smoothing.md): the *exact* smoothed
-inner problem is strongly concave once sγ exceeds that. The ascent sees draws and not h, so that noise is
-fresh in each of its steps, and the points found are *estimated*.
+Noise is drawn anew at every evaluation of the loss. For f between 0 and B, the second derivative of h(x) = E
+f(x + σZ) is at most 2φ(1)B/σ² ≈ 0.484 B/σ² in any direction, for every model (docs/smoothing.md): the *exact*
+smoothed inner problem is strongly concave if sγ exceeds that. The ascent uses draws of the noise instead of
+h, fresh ones in each step, so that its points are *estimated*.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class RandomAffine:
     Pixels are interpolated, which also blurs them a little. The border is filled with zeros.
 
     Args:
-        jitter: in pixels, not only whole ones.
+        jitter: largest translation in pixels; may be fractional.
 
     >>> RandomAffine(0.1, jitter=1)(torch.zeros(5, 1, 8, 8)).shape
     torch.Size([5, 1, 8, 8])

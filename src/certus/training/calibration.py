@@ -7,8 +7,8 @@
 
     √ρ = one tenth of the median distance from a sample to the nearest one with another label
 
-A move that is a sizeable part of that distance would turn samples into those of another class, on which no
-model can be right; a tenth of it leaves the classes apart and is far more than noise. In regression, labels
+Moves of about that distance would turn samples into those of another class, which no model can classify; a
+tenth of it keeps the classes apart and is well above noise. In regression, labels
 differ everywhere, so the nearest other sample counts.
 """
 

@@ -10,10 +10,10 @@ from rich import progress
 from rich.console import Console, RenderableType
 from rich.text import Text
 
+from certus._epoch_metrics import EpochMetrics
 from certus._progress import shows_progress
 from certus.errors import require
 from certus.training._fit import Callback, TrainingState
-from certus.training.metrics import EpochMetrics
 
 
 class _TwoLines(progress.Progress):

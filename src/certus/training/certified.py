@@ -12,8 +12,9 @@ For units with σ'' ≤ b(1 − σ'²) the max rule of ``certus.bounds`` leaves,
     ‖W_l‖ ≤ 1,      h·D²/4 ≤ τ,      b_n ≤ τ/(g·e_n)
 
 D the largest distance between two rows of the last layer, e_n the largest slope of a margin in unit n, g and
-h the constants of the loss (1 and 1 for cross-entropy). So after each step: singular values are clipped at 1,
-the last layer shrinks until D fits, and every unit gets the sharpness that is left to it. In other networks
+h the constants of the loss (1 and 1 for cross-entropy). So after each step, singular values are clipped at 1,
+the last layer is scaled down until D satisfies its bound, and every unit gets the largest sharpness that the
+last inequality allows. In other networks
 the last layer is scaled by the proven bound itself, which costs an analysis per step.
 """
 
@@ -46,7 +47,7 @@ from certus.data import Samples
 from certus.errors import UnsupportedError, require, require_number
 from certus.inner import WRM, largest_curvature
 from certus.kernel.operators import Affine, Reshape
-from certus.kernel.primitive import Shape
+from certus.kernel.passes import Shape
 from certus.layers import LogCosh, SmoothAbs
 from certus.losses import Criterion, CrossEntropy, ModelLoss
 
@@ -207,7 +208,7 @@ def _affine(module: nn.Module, operator: Affine, metric: Tensor | None) -> Affin
 
 
 SAFETY = 1e-3
-"""How far below sγ the proven bound stays, as a share."""
+"""Relative distance of the proven bound below sγ."""
 
 _CROSS_ENTROPY, _L2 = CrossEntropy(), SquaredL2()
 _ROUNDING = 2e-4  # a share that is kept free for float32 between proofs: a hundred times its rounding
@@ -286,8 +287,8 @@ class CertifiedSet:
             self._scale(self._blocks)
 
     def prove(self) -> SmoothnessBound:
-        """Prove the bound at the present weights, in float64. Should it be above the ceiling, the last layer
-        shrinks, with a warning."""
+        """Prove the bound at the present weights, in float64. If it exceeds the ceiling, scale down the
+        last layer, and warn."""
         bound = self._bound()
         if bound.curvature > self.ceiling:
             warnings.warn(
@@ -302,8 +303,9 @@ class CertifiedSet:
         return bound
 
     def settle(self, samples: Samples) -> SmoothnessBound:
-        """Prove the bound at the end of a training; a γ that is yet to be set for a ρ must not fall below it.
-        Raises ``ContradictionError`` if the loss bends more at a sample, by a few Hessian-vector products."""
+        """Prove the bound at the end of a training, and raise γ_min accordingly where γ follows a ρ.
+        Raises ``ContradictionError`` if the curvature of the loss at a sample, by a few Hessian-vector
+        products, is larger."""
         bound = self.prove()
         loss = ModelLoss(copy.deepcopy(self._model).cpu().double().eval(), self._criterion)
         inputs, targets = samples.inputs.cpu().double(), samples.targets.cpu()
@@ -388,8 +390,8 @@ class CertifiedTraining:
         """Return Θ for a model; raises ``UnsupportedError`` for one that cannot be proven.
 
         Args:
-            shape: of one input.
-            criterion, cost: those of the training, used where this object sets none.
+            shape: shape of one input.
+            criterion, cost: criterion and cost of the training, used if this object sets none.
             penalty: the WRM whose γ is followed where this object sets none.
         """
         if isinstance(criterion, CrossEntropy):

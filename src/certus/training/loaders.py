@@ -110,8 +110,8 @@ class StreamLoader(_LoaderFields):
             yield self._share(batch)
 
     def _seeded(self, number: int) -> Iterator[tuple[int, Samples]]:
-        """Yield the batches of an epoch. The first, with which a loader draws its order, is read with the
-        seed that all processes share."""
+        """Yield the batches of an epoch. The first is read with the seed that all processes share, since a
+        loader then draws its order."""
         torch.manual_seed(mix(self.seed, number))
         for step, batch in enumerate(self.samples.batches()):
             if step == 0:

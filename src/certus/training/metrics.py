@@ -1,13 +1,13 @@
 """Training metrics, evaluation on unmoved data, and reports on the test data.
 
-Metrics are kept as sums and counts, so that processes and resumed runs add up exactly. Reports show what
-accuracy hides: with 88% of the rows in one class, a model that has learnt nothing is right in 88% of them.
+Metrics are kept as sums and counts, so that processes and resumed runs add up exactly. Reports complement
+accuracy: with 88% of the rows in one class, a constant prediction has an accuracy of 88%.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import torch
@@ -50,37 +50,6 @@ class Sums:
         return {name: float(row[0] / row[1]) for name, row in zip(names, table, strict=True)}
 
 
-@dataclass(frozen=True)
-class EpochMetrics:
-    """Metrics of one epoch, while θ moved; None where a method does not measure them.
-
-    Attributes:
-        loss: mean training loss at the moved inputs.
-        accuracy: share of moved inputs that are classified correctly; None in regression.
-        phi: mean of f at the last evaluated points of the ascents, a lower estimate of E φ_γ.
-        rho_running: mean transport cost there. Not ρ̂, which is one pass at the final θ.
-        gradients: mean gradients per sample of the inner problem.
-        converged: share of inner problems that met their tolerance.
-        gamma: penalty at the end of the epoch.
-        calibration_loss, calibration_accuracy: on the unmoved calibration split.
-        seconds: wall time of the epoch.
-        curvature: L̄, *proven* for the weights at the end of the epoch; None unless training is certified.
-    """
-
-    epoch: int
-    loss: float
-    accuracy: float | None
-    phi: float | None
-    rho_running: float | None
-    gradients: float | None
-    converged: float | None
-    gamma: float | None
-    calibration_loss: float | None
-    calibration_accuracy: float | None
-    seconds: float
-    curvature: float | None = None
-
-
 @torch.no_grad()
 def clean_metrics(loss: ModelLoss, data: Samples, batch_size: int = 1024) -> dict[str, float]:
     """Return mean loss, and accuracy for labels, on unmoved data, in eval mode.
@@ -103,13 +72,58 @@ def right_or_wrong(outputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
     return {} if targets.is_floating_point() else {"accuracy": predicted(outputs) == targets}
 
 
+@dataclass(frozen=True)
+class RareClass:
+    """How well scores rank the rows of a class before all others.
+
+    Attributes:
+        share: of the samples, the average precision of scores that say nothing; AUC is then 0.5.
+    """
+
+    label: int
+    share: float
+    average_precision: float
+    auc: float
+
+
+def rarest_class(outputs: Tensor, targets: Tensor, classes: int) -> RareClass | None:
+    """Return the ranking of the rarest class of (n,) labels by (n, …) outputs; None for a single label.
+
+    >>> outputs = torch.tensor([[3.0], [2.0], [1.0], [-1.0]])
+    >>> ranked = rarest_class(outputs, torch.tensor([1, 0, 0, 0]), 2)
+    >>> ranked.average_precision, ranked.auc
+    (1.0, 1.0)
+    """
+    from sklearn.metrics import average_precision_score, roc_auc_score  # inside: slow to import
+
+    counts = torch.bincount(targets, minlength=classes)
+    if int((counts > 0).sum()) < 2:
+        return None
+    label = int(torch.where(counts > 0, counts, len(targets) + 1).argmin())
+    outputs = outputs.double().reshape(len(targets), -1)
+    if outputs.shape[1] == 1:  # the logit of label 1
+        outputs = torch.cat([torch.zeros_like(outputs), outputs], 1)
+    others = outputs[:, torch.arange(outputs.shape[1]) != label]
+    scores, own = (outputs[:, label] - others.logsumexp(1)).numpy(), (targets == label).numpy()
+    # A sum of shares may exceed 1 by its rounding.
+    precision = min(1.0, average_precision_score(own, scores))
+    auc = roc_auc_score(own, scores)
+    return RareClass(label, float(own.mean()), float(precision), float(auc))
+
+
 @dataclass(frozen=True, eq=False)
 class ClassificationReport:
     """Counts (classes, classes) of true labels in rows and predicted ones in columns, with the names of the
-    classes."""
+    classes.
+
+    Attributes:
+        rarest: the rarest class of the samples with its average precision and the area under its ROC curve,
+            against all others; None if all samples have one label.
+    """
 
     confusion: Tensor
     names: tuple[str, ...]
+    rarest: RareClass | None = None
 
     @property
     def recall(self) -> list[float | None]:
@@ -145,15 +159,18 @@ class ClassificationReport:
             "majority": label,
             "majority_share": share,
             "never_predicted": self.never,
+            "rarest": None if self.rarest is None else asdict(self.rarest),
         }
 
 
 def classification_report(loss: ModelLoss, data: SplitDataset) -> ClassificationReport:
     """Count true and predicted labels of the unmoved test data."""
     classes = data.classes or 0
-    pairs = data.test.targets * classes + predicted(_outputs(loss, data.test))
+    outputs = _outputs(loss, data.test)
+    pairs = data.test.targets * classes + predicted(outputs)
     counts = torch.bincount(pairs, minlength=classes**2).reshape(classes, classes)
-    return ClassificationReport(counts, data.class_names or tuple(map(str, range(classes))))
+    names = data.class_names or tuple(map(str, range(classes)))
+    return ClassificationReport(counts, names, rarest_class(outputs, data.test.targets, classes))
 
 
 def regression_report(loss: ModelLoss, data: SplitDataset) -> dict[str, float]:

@@ -1,9 +1,9 @@
-"""Preflight check: which certificates a model can have, and how tight they will be, before it is trained.
+"""Preflight check: predict, before the training, which certificates a model can have and how tight they are.
 
-How far bounds are from what is attained grows with depth, the number of activations that one meets on the way
-from the inputs to the outputs. The table has medians over random networks whose curvature and slope were
-climbed (``benchmarks/random_networks.py``); beyond depth 4 it has the least ratios of networks as people
-write them (``benchmarks/zoo.py``). All are *estimated*, for networks that were not trained to be certified.
+The ratio of bounds to attained values grows with depth, the number of activations on a path from the inputs
+to the outputs. The table has medians over random networks whose curvature and slope were maximised by ascent
+(``benchmarks/random_networks.py``), and beyond depth 4 the smallest ratios over common architectures
+(``benchmarks/zoo.py``). All are *estimated*, for networks that were not trained to be certified.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from certus.bounds.network import read_network
 from certus.bounds.validation import smoothing_hint
 from certus.errors import CertusError, UnreadableModelError
 from certus.kernel.operators import Affine
-from certus.kernel.primitive import Shape
+from certus.kernel.passes import Shape
 
 RATIOS = {
     1: (7.3, 2.6, "close"),
@@ -25,11 +25,11 @@ RATIOS = {
     9: (5e7, 3000.0, "of no use: prove by --smoothing"),
     17: (5e7, 4e6, "of no use: prove by --smoothing"),
 }
-"""By depth: ratios of the bounds on curvature and on slope to attained values, and a verdict on them."""
+"""Depth → ratios of the bounds on curvature and on slope to attained values, and a verdict."""
 
 
 def certificate_outlook(model: nn.Module, shape: Shape) -> str:
-    """Return one line on the certificates that a model can have."""
+    """Return a line about the certificates that a model can have."""
     try:
         graph = read_network(model, shape).graph
     except UnreadableModelError as reason:

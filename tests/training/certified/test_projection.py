@@ -85,7 +85,7 @@ def test_no_curvature_exceeds_the_ceiling(name: str) -> None:
         best, best_label = points[found.argmax()].unsqueeze(0), labels[found.argmax()].reshape(1)
 
 
-def test_what_is_inside_stays() -> None:
+def test_points_inside_stay() -> None:
     """A projection leaves points of Θ alone, and a second one changes nothing."""
     case = cases()["two layers"]
     certified = projected(case)
@@ -128,7 +128,7 @@ def test_weights_changed_from_outside_are_brought_back_with_a_warning() -> None:
     assert bound.curvature <= certified.ceiling
 
 
-def test_what_cannot_be_proven_is_refused_by_its_path() -> None:
+def test_unprovable_layers_are_named_by_path() -> None:
     def make(*layers: nn.Module, **options: object) -> CertifiedSet:
         return CertifiedSet(nn.Sequential(*layers), 1.0, input_shape=(4,), **options)  # type: ignore[arg-type]
 

@@ -126,7 +126,7 @@ def test_the_floor_of_gamma_can_be_raised() -> None:
     assert theta.ceiling == pytest.approx(4 * (1 - SAFETY))
 
 
-def test_what_certified_training_refuses() -> None:
+def test_refusals_of_certified_training() -> None:
     with pytest.raises(ArgumentError, match="`certified` must have a γ for a method without one"):
         fit(small(), DATA.train[:64], certified=CertifiedTraining())
     with pytest.raises(ArgumentError, match="`projection` must be None in certified training"):

@@ -136,13 +136,13 @@ class Trees:
         trees: the trees that ``predict`` uses.
         bias: (outputs,).
         columns: number of columns.
-        cast: what the library does to a number before it compares.
+        cast: conversion of a number before the library compares it.
         unit: unit roundoff of its sums.
         tie: differences of scores up to this may be lost by what ``predict`` does to scores.
         missing: whether rows with gaps are accepted.
-        names: of the columns, if the model has them.
-        labels: of the codes of categorical columns, where the model names them.
-        unknown: what happens to other labels, as of ``Derived``.
+        names: names of the columns, if the model has them.
+        labels: labels of the codes of categorical columns, where the model names them.
+        unknown: treatment of other labels; see ``Derived``.
         code_counts: number of codes of each column that is compared as categories.
         sparse_gaps: zeros of sparse input are read as gaps.
     """
@@ -185,8 +185,8 @@ class Derived:
         apply: nondecreasing map of its numbers.
         missing: the image of a gap: NaN, a number or a label that an imputer fills in; None if the steps
             refuse gaps.
-        labels: labels of the raw column's codes, if its values are categories.
-        unknown: what becomes of other labels: "refused", "missing" (a gap), "code" (the code after the
+        labels: labels of the raw column's codes, if its values are categories. unknown: treatment of other
+        labels: "refused", "missing" (a gap), "code" (the code after the
             last), "larger" (the same, and labels are whole numbers).
         values: (codes,) images of the codes, the one of unknown labels included; NaN for a gap.
     """

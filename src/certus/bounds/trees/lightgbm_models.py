@@ -124,7 +124,7 @@ def _parse(text: str, categories: Any) -> Parsed:
     about = _fields(head)
     cut = "\nparameters:" in rest and "\nend of parameters" not in rest
     if not ended or cut or not head.startswith("tree"):
-        raise UnreadableModelError("the LightGBM file ends early, or is no model")
+        raise UnreadableModelError("the LightGBM file is truncated, or not a model")
     version = about.get("version", "none")
     if version not in ("v3", "v4"):
         raise refused(f"the version {version} of LightGBM's text format")

@@ -47,8 +47,8 @@ class TreeColumn:
 
     Attributes:
         name: as in the data that the model was fitted on; "column 3" without names.
-        labels: of the codes 0, 1, …; None for a column of numbers.
-        unknown: what becomes of other labels: "refused", "missing" (a gap), "code" (the code after the last),
+        labels: labels of the codes 0, 1, …; None for a column of numbers. unknown: treatment of other labels:
+        "refused", "missing" (a gap), "code" (the code after the last),
             "larger" (the same, and labels are whole numbers).
         missing: whether a gap is accepted.
         used: whether the prediction depends on the column.
@@ -130,7 +130,7 @@ class TreeModel:
 
     Attributes:
         ensemble: s(x) of encoded rows, with the rounding of the library's own arithmetic.
-        columns: of rows, in order.
+        columns: the columns of a row, in order.
         output: the meaning of s: "logistic" (one score, the second class if s > 0, with the probability
             1/(1 + exp(−s))), "softmax" (a score for each class, the largest decides), "probability" (the
             same, and s are probabilities), "number" (a regression). What happens in a tie differs between

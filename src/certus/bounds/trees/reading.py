@@ -81,7 +81,7 @@ def load_ensemble(
     The content decides, not the name; no library of the model is needed, and nothing is executed.
 
     Args:
-        path: of the file.
+        path: the file.
         iterations: rounds of boosting to use, of an XGBoost file with a best iteration before its last; 0 for
             all.
         classes: labels of the codes 0, 1, …, where the file has none: the labels of the targets that the
@@ -132,15 +132,15 @@ def _parse(content: bytes, iterations: int | None) -> Parsed:
     if content[:2] in (b"{L", b"{i", b"{U", b"{I", b"{l", b"{#", b"{$"):
         return parse_xgboost(read_ubjson(content), iterations)
     try:
-        found = json.loads(content)
+        document = json.loads(content)
     except (ValueError, RecursionError):
-        found = None
-    if isinstance(found, dict) and "learner" in found:
-        return parse_xgboost(found, iterations)
-    if isinstance(found, dict) and "model_info" in found and "features_info" in found:
-        return parse_catboost(found)
+        document = None
+    if isinstance(document, dict) and "learner" in document:
+        return parse_xgboost(document, iterations)
+    if isinstance(document, dict) and "model_info" in document and "features_info" in document:
+        return parse_catboost(document)
     raise UnreadableModelError(
-        "the file is no model of XGBoost (.json, .ubj), LightGBM (.txt) or CatBoost (.json)"
+        "the file is not a model of XGBoost (.json, .ubj), LightGBM (.txt) or CatBoost (.json)"
     )
 
 

@@ -83,7 +83,7 @@ def _boosting(model: Any) -> Parsed:
     start = model.init_
     constant = any(is_exactly(start, name) for name in ("DummyClassifier", "DummyRegressor"))
     if not (constant or (isinstance(start, str) and start == "zero")):
-        raise refused(f"{kind}(init={type(start).__name__}), a start that is no constant,")
+        raise refused(f"{kind}(init={type(start).__name__}), an initial model that is not constant,")
     if constant and start.strategy not in (
         "prior",
         "mean",

@@ -149,8 +149,8 @@ def _tables(encoder: Any, columns: list[Derived], outputs: list[int], tolerant: 
             raise refused(f"{type(encoder).__name__} of scaled numbers")
         cells: list[Any] = list(labels)
         if column.values is not None:
-            known = [value for value in column.values.tolist() if value in labels or np.isnan(value)]
-            if not tolerant and len(known) < len(column.values):
+            listed = [value for value in column.values.tolist() if value in labels or np.isnan(value)]
+            if not tolerant and len(listed) < len(column.values):
                 raise refused(f"{type(encoder).__name__} of codes that it may refuse")
             cells = column.values.tolist()
         elif tolerant:
@@ -164,11 +164,11 @@ def _tables(encoder: Any, columns: list[Derived], outputs: list[int], tolerant: 
         if column.values is not None and gaps:
             cells = [gaps[0] if is_gap(cell) else cell for cell in cells]
         images = _images(encoder, place, cells + last)[:, ends[place] : ends[place + 1]]
-        kept: dict[str, Any] = {}
+        changes: dict[str, Any] = {}
         if column.values is None:
-            kept = {"labels": labels, "unknown": "code" if tolerant else "refused"}
+            changes = {"labels": labels, "unknown": "code" if tolerant else "refused"}
         derived += [
-            replace(column, values=images[:-1, own], missing=None if refuses else images[-1, own], **kept)
+            replace(column, values=images[:-1, own], missing=None if refuses else images[-1, own], **changes)
             for own in range(images.shape[1])
         ]
     return derived
@@ -191,10 +191,12 @@ def _one_hot(step: Any, columns: Columns) -> Columns:
 
 
 def _selected(step: Any, columns: Columns) -> Columns:
-    kept = [columns.derived[place] for place in step.get_support(indices=True)]
+    selected = [columns.derived[place] for place in step.get_support(indices=True)]
     if not step.__sklearn_tags__().input_tags.allow_nan:
-        kept = [replace(column, missing=None) if is_gap(column.missing) else column for column in kept]
-    return replace(columns, derived=kept)
+        selected = [
+            replace(column, missing=None) if is_gap(column.missing) else column for column in selected
+        ]
+    return replace(columns, derived=selected)
 
 
 def _pipeline(step: Any, columns: Columns) -> Columns:

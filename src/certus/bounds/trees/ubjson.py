@@ -31,7 +31,7 @@ class _Reader:
     def length(self) -> int:
         count = self.value(self.take(1), 0)
         if not isinstance(count, int) or isinstance(count, bool):
-            raise UnreadableModelError("the UBJSON file has a length that is no whole number")
+            raise UnreadableModelError("the UBJSON file has a length that is not a whole number")
         return count
 
     def text(self) -> str:

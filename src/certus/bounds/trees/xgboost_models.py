@@ -95,8 +95,8 @@ def parse_xgboost(content: Any, iterations: int | None = None) -> Parsed:
     """Return the trees of a saved model.
 
     Args:
-        content: of the .json or .ubj file.
-        iterations: how many rounds of boosting are used; 0 for all, as a booster does. None refuses a model
+        content: content of the .json or .ubj file.
+        iterations: number of rounds of boosting to use; 0 for all, as a booster does. None refuses a model
             with a best iteration before its last one: a booster of the file uses all rounds, XGBClassifier
             only those.
     """
@@ -177,9 +177,9 @@ def _bias(text: str, outputs: int, output: Output) -> Array:
     scores = np.array([float(part) for part in text.strip("[]").split(",")], dtype=np.float32)
     if output == "logistic":
         if not ((scores > 0) & (scores < 1)).all():
-            raise UnreadableModelError(f"the base score of a logistic objective is no probability: {text}")
-        one = np.float32(1)
-        scores = -np.log(one / scores - one)  # in float32, as XGBoost does
+            raise UnreadableModelError(f"the base score of a logistic objective is not a probability: {text}")
+        unit = np.float32(1)
+        scores = -np.log(unit / scores - unit)  # in float32, as XGBoost does
     return np.broadcast_to(scores, outputs).astype(np.float64)
 
 

@@ -1,1 +1,1 @@
-"""A run, or several side by side, as one page to look at: offline, in print, on a phone."""
+"""The HTML report of one run or several, for offline use."""

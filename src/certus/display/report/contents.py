@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import MISSING, dataclass, fields, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -21,7 +21,7 @@ from certus.attacks.minimum_norm import minimum_norm_attack
 from certus.bounds import SmoothnessBound, input_smoothness
 from certus.certificates.batching import repeat_words
 from certus.certificates.certificate import Bracket, Certificate
-from certus.certificates.files import PREDICTED_LABELS_STATEMENT, read_certificate
+from certus.certificates.files import PREDICTED_LABELS_STATEMENT, ROWS_STATEMENT, read_certificate
 from certus.certificates.lower_bounds import transport_rows
 from certus.costs import Cost
 from certus.data import Samples, Subset
@@ -35,6 +35,7 @@ from certus.kernel.evidence import Evidence
 from certus.kernel.smoothing import PREMISES
 from certus.losses import inferred_criterion, loss_and_slope, predicted
 from certus.models.own_code import is_own_file
+from certus.monitoring.history import RESULTS, stored_results
 from certus.runs.certification import certified_data
 from certus.runs.directory import CERTIFICATE_FOLDER, OWN_LABELS_FOLDER
 from certus.runs.factory import Feature, features_of
@@ -49,7 +50,7 @@ STRENGTHS = (0.0, 0.02, 0.05, 0.1, 0.15, 0.2)
 """ε of the attacks, in units of the mean length of an input."""
 
 SHARE = 0.1
-"""How far a feature moves alone: this share of its standard deviation, in root mean square."""
+"""Root mean square move of a single feature, in standard deviations."""
 
 _MAX_FEATURES = 12
 _ROWS, _CELLS = 6, 4  # of the table of moved samples
@@ -83,6 +84,7 @@ class RunReport:
     concave_share: ConcaveShare | None  # at the run's own γ
     worst_case: Transported | None
     sensitivity: list[FeatureSensitivity]  # of a table, the most fragile feature first
+    checks: tuple[dict[str, Any], ...] = ()  # of certus monitor, about the same weights
     remarks: tuple[str, ...] = ()  # what could not be shown, and why
 
     @property
@@ -162,12 +164,15 @@ def measure_run(
         certificate=certificate,
         stability=stability,
         smoothed=smoothed,
-        attacks=Curve.of([one.strength for one, _ in attacks], [out.error or out.loss for _, out in attacks]),
+        attacks=Curve.of(
+            [trial.strength for trial, _ in attacks], [out.error or out.loss for _, out in attacks]
+        ),
         nearest=nearest,
         bound=_smoothness(trained),
         concave_share=_concave_share(trained, rows),
         worst_case=_transport(trained, rows),
         sensitivity=_sensitivity(trained, rows, progress),
+        checks=tuple(each for each in stored_results(folder / RESULTS) if each.get("weights") == weights),
         remarks=tuple(remarks),
     )
 
@@ -243,7 +248,7 @@ def moved_rows(report: RunReport) -> tuple[PlainTable, list[tuple[str, float]]] 
         before, after = worst.before[index], worst.after[index]
         changes = [
             f"{feature.name} {_cell(report, before, feature)} → {_cell(report, after, feature)}"
-            for feature in sorted(features, key=lambda one: -sizes[one])[:_CELLS]
+            for feature in sorted(features, key=lambda name: -sizes[name])[:_CELLS]
             if sizes[feature] > 0
         ]
         target = label_words(report, worst.targets[index])
@@ -345,7 +350,7 @@ def report_commands(report: RunReport) -> list[str]:
     commands = [train_command(report.trained.settings, report.name, imported=imported)]
     for certificate in (report.certificate, report.stability):
         if certificate is not None:
-            flags = _flags(convert(certificate.about["settings"], CertifySettings))
+            flags = _flags(convert(certificate.about["settings"], CertifySettings), {"rho_origin"})
             commands.append(shlex.join(["certus", "certify", report.name, *flags]))
     return commands
 
@@ -377,7 +382,7 @@ def _flags(settings: Settings | CertifySettings, hidden: Collection[str] = ()) -
 
 
 def summary(report: RunReport) -> list[str]:
-    """State what the model does, how often it errs now, and what moving data can do to it."""
+    """Summarise the model, its present error rate, and the worst case under moved data."""
     data, settings = report.trained.data, report.trained.settings
     task = "predicts a number" if data.classes is None else f"tells {data.classes} classes apart"
     methods = {"wrm": "robustly (wrm)", "erm": "in the ordinary way (erm)"}
@@ -426,7 +431,8 @@ def _bracket_words(bracket: Bracket, certificate: Certificate, trained: LoadedRu
     """State that the error rate can reach a share and cannot exceed another if the data move by √ρ."""
     words = "; ".join(filter(None, (move_example(bracket.rho, trained), f"in {trained.data.units}")))
     start = f"If the data move by a root mean square distance of {bracket.distance:.3g} ({words}), "
-    name, low, high, limit = error_name(certificate.labels), bracket.error_low, bracket.error_high, 1.0
+    name, low, high = error_name(certificate.labels), bracket.error_low, bracket.error_high
+    limit = certificate.vacuous_error
     share = low is not None
     if low is None:
         name, low, high = "mean loss", bracket.loss_low, bracket.loss_high
@@ -436,7 +442,7 @@ def _bracket_words(bracket: Bracket, certificate: Certificate, trained: LoadedRu
     start += f"the {name} can reach {least} ({'attained: such data were found' if attained else NOT_CHECKED})"
     if certificate.no_proof is not None or high is None:
         return f"{start}. No upper bound is proven."
-    vacuous = "; vacuous: a model that guesses does as well" if high >= limit else ""
+    vacuous = "; vacuous: a constant answer does as well" if high >= limit else ""
     return (
         f"{start} and cannot exceed {_written(high, at_most, share=share)} ({certificate.evidence}{vacuous})."
     )
@@ -465,11 +471,20 @@ def move_example(rho: float, trained: LoadedRun) -> str:
             alone = length(one_hot(torch.tensor(feature.columns[0]), size))
             moves.append((alone * feature.scale, feature.name))
     largest, name = max(moves, default=(0.0, ""))
-    return f"as when {name} alone changes by {largest:.3g} in every row" if largest > 0 else ""
+    return f"as when {name} alone changes by {_plain(largest)} in every row" if largest > 0 else ""
+
+
+def _plain(value: float) -> str:
+    """Write a number with three digits, without an exponent where it is large.
+
+    >>> _plain(2400.4), _plain(0.12345)
+    ('2,400', '0.123')
+    """
+    return f"{value:,.0f}" if 1000 <= value < 1e15 else f"{value:.3g}"
 
 
 def scope(certificate: Certificate) -> list[str]:
-    """State which samples the numbers are about, and what they assume."""
+    """State the samples that the numbers refer to, and their assumptions."""
     sentences = [
         f"These numbers are about {certificate.about['rows']['words']}. They cover every way to move these "
         "samples whose root mean square distance is at most the stated one. That allows more than moving "
@@ -477,6 +492,8 @@ def scope(certificate: Certificate) -> list[str]:
     ]
     if certificate.labels == "predicted":
         sentences.append(PREDICTED_LABELS_STATEMENT)
+    if certificate.over_rows:
+        sentences.append(ROWS_STATEMENT)
     now = None if certificate.no_proof is not None else certificate.bracket(0.0).error_low
     rows = certificate.about["rows"]
     whole = rows["source"].endswith("@test") and rows["count"] == rows["total"]  # the summary has its error

@@ -28,8 +28,8 @@ from certus.display.canvas import COLOURS, Line, folded, run_colour, save_figure
 from certus.display.render import templates
 from certus.display.report import contents
 from certus.display.report.contents import RunReport, summary
+from certus.display.report.opening import GLOSSARY, Purpose, by_class, opening_of
 from certus.display.tables import error_name
-from certus.errors import optional_import
 from certus.smoothing.certificate import SmoothedCertificate
 from certus.training.metrics import clean_metrics
 
@@ -42,21 +42,25 @@ Card = tuple[str, list[Any]]
 _IMAGES = 6
 
 
-def render_report(reports: Sequence[RunReport]) -> str:
+def render_report(reports: Sequence[RunReport], purpose: Purpose | None = None) -> str:
     """Return the page about one run, or about several side by side."""
+    purpose = purpose or Purpose()
     folder = files("certus.display").joinpath("templates")
     style, script = (folder.joinpath(name).read_text("utf-8") for name in ("report.css", "report.js"))
     library = plotly_js()
-    grid = slider_grid([one.certificate for one in reports if one.certificate is not None])
+    grid = slider_grid([report.certificate for report in reports if report.certificate is not None])
     control = slider([(report.name, report.certificate) for report in reports], grid)
     sections = _sections(reports, grid)
-    parts = [part for cards in sections.values() for _, shown in cards for part in shown]
+    parts = [part for cards in sections.values() for _, content in cards for part in content]
     charts = {part["id"]: part for part in parts if isinstance(part, dict)}
     share_axes(charts)
     page = templates().get_template("report.html")
     return page.render(
         title="certus report: " + ", ".join(report.name for report in reports),
         policy=security_policy([library, script], [style]),
+        headline=_headline(reports, purpose),
+        openings=[opening_of(report, purpose) for report in reports],
+        glossary=GLOSSARY,
         sections=sections,
         slider=control,
         rows=reports[0].chosen.words,
@@ -73,12 +77,26 @@ def render_report(reports: Sequence[RunReport]) -> str:
     )
 
 
+def _headline(reports: Sequence[RunReport], purpose: Purpose) -> list[str]:
+    """Return date, runs, models, data, author and purpose, as far as they are given."""
+    parts = {
+        "": purpose.date,
+        "Model": ", ".join(f"{report.name} ({report.trained.settings.model})" for report in reports),
+        "Data": reports[0].trained.data.name,
+        "Author": purpose.author,
+        "Purpose": purpose.purpose,
+    }
+    return [f"{name}: {value}" if name else value for name, value in parts.items() if value]
+
+
 def _sections(reports: Sequence[RunReport], grid: Sequence[float]) -> dict[str, list[Card]]:
     """Return the cards of each section: one for each run, or one without a name about all runs."""
     sections: dict[str, list[Card]] = defaultdict(list)
     certificates = [report.certificate for report in reports if report.certificate is not None]
-    distances = [bracket.distance for one in certificates for bracket in one.curve()]
-    farthest = 1.25 * max([*distances, *(epsilon for one in certificates for epsilon in one.epsilons), 0.0])
+    distances = [bracket.distance for certificate in certificates for bracket in certificate.curve()]
+    farthest = 1.25 * max(
+        [*distances, *(epsilon for certificate in certificates for epsilon in certificate.epsilons), 0.0]
+    )
     for place, report in enumerate(reports):
         for section, parts in _run_parts(place, report, grid, farthest or 0.1):
             if parts:
@@ -99,6 +117,10 @@ def _run_parts(
     certificate, smoothed, bound = report.certificate, report.smoothed, report.bound
     share, history = report.concave_share, report.trained.run.history
     yield "summary", [*summary(report), *(("note", remark) for remark in report.remarks)]
+    worst = None if certificate is None else certificate.bracket(max(certificate.rhos))
+    yield "classes", by_class(report, worst)
+    if report.checks:
+        yield "monitor", [*monitor_charts(place, report.checks), tables.chunk_table(report.checks)]
     if certificate is not None:
         charts = bracket_charts(place, certificate, certificate.curve(grid))
         yield "brackets", [*charts, *tables.bracket_tables(certificate)]
@@ -127,7 +149,7 @@ def _run_parts(
             f"at {share.concave} of {share.count} samples (estimated{undecided})."
         )
     if bound is not None:
-        sizes, title = figures.layer_curvatures(bound), "adds to the curvature (sum rule)"
+        sizes, title = figures.layer_curvatures(bound), "contribution to the curvature (sum rule)"
         smoothness.append(bar_chart(f"layers-{place}", sizes, title, COLOURS[4]))
     yield "smoothness", smoothness
     if report.sensitivity:
@@ -168,9 +190,8 @@ def _data_url(image: Tensor) -> str:
 
 
 def plotly_js() -> str:
-    """Return plotly.js from the installed package."""
-    plotly = optional_import("plotly.offline", "A report needs plotly: pip install 'certus[report]'.")
-    return str(plotly.get_plotlyjs()).replace("</script", "<\\/script")
+    """Return plotly.js (MIT licence), its basic bundle with lines and bars alone."""
+    return files("certus.display").joinpath("templates", "plotly-basic.min.js").read_text("utf-8")
 
 
 def security_policy(scripts: Sequence[str], styles: Sequence[str]) -> str:
@@ -190,7 +211,7 @@ def security_policy(scripts: Sequence[str], styles: Sequence[str]) -> str:
 def draw_figures(reports: Sequence[RunReport], folder: Path) -> list[str]:
     """Draw the figures that there are data for, as PNG, SVG and PDF. Returns: names without suffixes."""
     data, rows = reports[0].trained.data, reports[0].chosen.words
-    strength, curves = f"{RADIUS} ({data.units})", {one.name: one.attacks for one in reports}
+    strength, curves = f"{RADIUS} ({data.units})", {report.name: report.attacks for report in reports}
     panel = figures.Panel("pgd, norm 2", strength, reports[0].attacked_quantity, curves, towards=1)
     drawn = {"attacks": figures.sweep_figure([panel], f"{rows}; 95% intervals")}
     distances = contents.nearest_distances(reports)
@@ -280,7 +301,7 @@ _COLUMNS = {
 
 def slider_grid(certificates: Sequence[Certificate]) -> list[float]:
     """Return 0, every ρ of the certificates, and many between and around them."""
-    requested = sorted({rho for one in certificates for rho in one.rhos if rho > 0}) or [0.01]
+    requested = sorted({rho for certificate in certificates for rho in certificate.rhos if rho > 0}) or [0.01]
     low, high = requested[0] / 4, requested[-1] * 1.25
     between = [low * (high / low) ** (step / (_POINTS - 1)) for step in range(_POINTS)]
     apart = [rho for rho in between if all(abs(rho / other - 1) > 0.02 for other in requested)]
@@ -396,6 +417,36 @@ def sensitivity_charts(place: int, report: RunReport) -> list[Chart]:
     return [chart]
 
 
+def monitor_charts(place: int, checks: Sequence[Mapping[str, Any]]) -> list[Chart]:
+    """Return the change at each check, with the alarm line; and errors that were met, if there are any."""
+    names, places = [str(check["name"]) for check in checks], range(len(checks))
+    lines = [
+        Line("change, in multiples of chance", places, [check["statistic"] for check in checks], COLOURS[6]),
+        Line("alarm line", places, [check["line"] for check in checks], COLOURS[1], "dash"),
+    ]
+    charts = [line_chart(f"monitor-{place}", lines, "rows of", "change, in multiples of chance")]
+    charts[0]["data"][0] |= {
+        "mode": "lines+markers",
+        "marker": {"color": [_VERDICTS[check["verdict"]] for check in checks], "size": 10},
+    }
+    met = [check["realised"] for check in checks]
+    if any(each is not None for each in met):
+        name = "loss" if checks[-1]["regression"] else "error"
+        values = [None if each is None else each[name] for each in met]
+        label = "mean loss" if name == "loss" else "error rate"
+        line = Line(f"{label} that was met", places, values, COLOURS[1])
+        charts.append(line_chart(f"monitor-{place}-met", [line], "rows of", label))
+        charts[1]["data"][0]["mode"] = "lines+markers"
+    for chart in charts:
+        chart["layout"]["xaxis"] |= {"type": "category", "rangemode": "normal"}
+        for trace in chart["data"]:
+            trace["x"] = names
+            trace["hovertemplate"] = "%{y:.4g}, %{x}<extra>%{fullData.name}</extra>"
+    return charts
+
+
+_VERDICTS = {"fine": COLOURS[2], "alarm": COLOURS[1], "undecided": COLOURS[6]}
+
 # Plotly
 
 _TITLE_LETTERS = 38
@@ -485,7 +536,7 @@ def share_axes(charts: Mapping[str, Chart]) -> None:
 
 
 def _range(chart: Chart, axis: str) -> tuple[float, float]:
-    """From 0, unless the axis need not begin there, to a little beyond the largest value."""
+    """Return the range of an axis, from 0 if it should begin there, to slightly beyond the largest value."""
     layout = chart["layout"][axis]
     if "range" in layout:
         return layout["range"][0], layout["range"][1]

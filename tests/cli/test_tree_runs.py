@@ -1,0 +1,89 @@
+"""Runs of tree models: imported by content, certified, verified, with clear refusals."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import joblib
+import numpy as np
+import pytest
+from lightgbm import LGBMClassifier
+from sklearn.ensemble import GradientBoostingRegressor
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from tests.cli.test_cli import certus, refused
+
+HERE = ("--data", "csv:people.csv")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A table whose target is words, a LightGBM file, and a pickled pipeline of a regression."""
+    place, random = tmp_path_factory.mktemp("trees"), np.random.default_rng(0)
+    inputs = random.normal(size=(60, 2)).round(3)
+    labels = np.where(inputs[:, 0] * inputs[:, 1] > 0, "yes", "no")
+    lines = [f"{a},{b},{label}" for (a, b), label in zip(inputs, labels, strict=True)]
+    (place / "people.csv").write_text("\n".join(["age,size,pays", *lines]))
+    lines = [f"{a},{b},{a + abs(b):.4f}" for a, b in inputs]
+    (place / "prices.csv").write_text("\n".join(["age,size,price", *lines]))
+    model = LGBMClassifier(n_estimators=3, num_leaves=4, min_child_samples=5, verbose=-1)
+    model.fit(inputs, labels).booster_.save_model(place / "model.dat")
+    pipeline = make_pipeline(StandardScaler(), GradientBoostingRegressor(n_estimators=3, max_depth=2))
+    joblib.dump(pipeline.fit(inputs, inputs[:, 0] + abs(inputs[:, 1])), place / "model.joblib")
+    return place
+
+
+def test_a_file_is_imported_certified_and_verified(folder: Path) -> None:
+    done = certus("import", "model.dat", *HERE, "--target", "pays", "-o", "runs/b", "--json", folder=folder)
+    assert done.returncode == 0, done.stderr
+    content = json.loads(done.stdout)
+    assert content["right"] > 0.9
+    assert content["trees"] == 3
+    certify = ("certify", "runs/b", "--rho", "0.01", "--samples", "4", "--epsilon", "0.1", "--json")
+    done = certus(*certify, folder=folder)
+    assert done.returncode == 0, done.stderr
+    certificate = json.loads(done.stdout)
+    (bracket,) = certificate["brackets"]
+    assert certificate["evidence"] == "proven"
+    assert bracket["error_low"] <= bracket["error_high"] <= 1.05 * bracket["error_low"] + 1e-9
+    file = "runs/b/certificate/certificate.json"
+    done = certus("verify", file, folder=folder)
+    assert done.returncode == 0, done.stderr
+    refused(certus("verify", file, "--recompute", folder=folder), "--recompute")
+    refused(certus("report", "runs/b", folder=folder), "tree model")
+    done = certus("runs", "--json", folder=folder)
+    assert "runs/b" in [row["run"] for row in json.loads(done.stdout)]
+    stated = (folder / file).read_text()
+    (folder / file).write_text(stated.replace('"error_high"', '"error_higher"'))
+    assert certus("verify", file, folder=folder).returncode != 0
+
+
+def test_code_is_executed_only_where_it_is_allowed(folder: Path) -> None:
+    options = ("--data", "csv:prices.csv", "-o", "runs/j")
+    refused(certus("import", "model.joblib", *options, folder=folder), "--allow-code")
+    done = certus("import", "model.joblib", *options, "--allow-code", folder=folder)
+    assert done.returncode == 0, done.stderr
+    certify = ("certify", "runs/j", "--rho", "0.01", "--samples", "3")
+    refused(certus(*certify, folder=folder), "--allow-code")
+    done = certus(*certify, "--allow-code", "--time-limit", "60", folder=folder)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("model.dat", *HERE, "--target", "age"), "numbers in column 'pays'"),
+        (("model.dat", *HERE, "--target", "wage"), "'wage'"),
+        (("model.dat", *HERE, "--drop", "age"), "have 2 columns"),
+        (("model.dat", "--data", "digits"), "csv:FILE"),
+        (("people.csv", *HERE), "XGBoost (.json, .ubj)"),
+        (("model.dat", *HERE, "--model", "mlp:4"), "--model"),
+        (("model.dat", *HERE, "--feature-cost", "wage=2"), "wage"),
+        (HERE, "MODEL_FILE"),
+    ],
+)
+def test_what_does_not_fit_is_refused(folder: Path, options: tuple[str, ...], words: str) -> None:
+    refused(certus("import", *options, "-o", "runs/none", folder=folder), words)
+    assert not (folder / "runs" / "none").exists()

@@ -1,0 +1,97 @@
+"""Claims of populations and trees that would prove too much are refused: each was accepted once."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+
+from certus.certificates.confidence import betting
+from certus.data import random_order
+from certus.kernel.error_rates import error_gains
+from certus.kernel.evidence import mark
+from certus.kernel.passes import Refused
+from certus.kernel.rules import DualBounds, SampleBounds
+from certus.kernel.statement import PopulationBounds, failure_shares
+from certus.kernel.tree_profiles import TreeLoss, TreeProblem
+from certus.kernel.trees import Ensemble, Prices
+
+ONE = torch.ones(1, dtype=torch.float64)
+NONE = torch.full((1,), math.inf, dtype=torch.float64)
+
+
+def bounds(clip: float | None) -> tuple[SampleBounds, DualBounds]:
+    """Bounds of 40 samples, and at γ = 2, of losses that are clipped."""
+    losses = torch.linspace(0, 1, 40, dtype=torch.float64)
+    costs = torch.linspace(0.1, 2, 40, dtype=torch.float64)
+    capped = losses if clip is None else losses.clamp_max(clip)
+    rules = torch.zeros(40, dtype=torch.int64)
+    return mark(SampleBounds(losses, costs, 1.0)), mark(DualBounds(2.0, capped + 0.1, rules, clip))
+
+
+def population(clip: float | None, **options: Any) -> PopulationBounds:
+    sample, level = bounds(clip)
+    return PopulationBounds.of(
+        *(sample, [level]),
+        confidence=0.9,
+        seed=0,
+        clip=1.0,
+        inequality="hoeffding",
+        **{"claims": {}, "error_claims": {}} | options,
+    )
+
+
+def test_bounds_of_losses_that_are_clipped_lower_say_nothing_of_the_population() -> None:
+    assert population(1.0).clip == population(None).clip == population(2.0).clip == 1.0
+    with pytest.raises(Refused):
+        population(0.5)
+
+
+def test_every_gamma_of_the_grid_of_error_rates_has_its_share_of_delta() -> None:
+    """Also those whose means are not given: the others may have been chosen after the data were seen."""
+    costs = bounds(None)[0].error_cost
+    assert costs is not None
+    above = failure_shares(0.9, True)[0]
+    claim = betting(error_gains(costs[random_order(40, 0)], 0.5), 1.0, above / 2)
+    alone = population(None, error_claims={0.5: claim})
+    assert alone.error_means[0.5] == pytest.approx(claim, rel=1e-9)
+    with pytest.raises(Refused, match="a mean of at most"):
+        population(None, error_claims={0.5: claim}, error_grid=4)
+
+
+@pytest.mark.parametrize("price", [(0.0, 1.0), (1.0, 0.0)])
+def test_prices_of_trees_are_positive(price: tuple[float, float]) -> None:
+    with pytest.raises(Refused, match="must be positive"):
+        Prices(price[0] * ONE, price[1] * ONE, torch.zeros(1, dtype=torch.bool))
+
+
+@pytest.mark.parametrize("discrete", [True, False])
+def test_codes_of_categories_move_by_whole_changes(discrete: bool) -> None:
+    """Otherwise a code of 0.9 would be charged a whole change, and cost (0.1)²."""
+    leaf = torch.tensor([0, -1, -1])
+    flags = torch.zeros(3, dtype=torch.bool)
+    zeros = torch.zeros(3, dtype=torch.float64)
+    values = torch.tensor([[0.0], [3.0], [-3.0]], dtype=torch.float64)
+    ensemble = Ensemble(
+        roots=torch.tensor([0]),
+        feature=leaf,
+        threshold=zeros,
+        left=torch.tensor([1, -1, -1]),
+        right=torch.tensor([2, -1, -1]),
+        missing_left=flags,
+        category_set=leaf,
+        sets=torch.tensor([[True, False]]),
+        value=values,
+        bias=0 * ONE,
+        rounding=0 * ONE,
+        columns=1,
+    )
+    prices = Prices(ONE, NONE, torch.tensor([discrete]))
+    rows, labels = 0.0 * ONE[None], torch.tensor([1])
+    if discrete:
+        TreeProblem(ensemble, prices, TreeLoss.SOFTMAX, rows, labels)
+        return
+    with pytest.raises(Refused):
+        TreeProblem(ensemble, prices, TreeLoss.SOFTMAX, rows, labels)
