@@ -28,7 +28,6 @@ from certus.certificates.engine import budget_range
 from certus.certificates.error_costs import proposed_gamma, worst_error
 from certus.certificates.local_bounds import SampleValues, checked_class_weights
 from certus.certificates.population import Population
-from certus.certificates.tree_search import TreeSearch
 from certus.costs import Cost, LabelCost, SquaredL2
 from certus.data import Samples
 from certus.errors import ArgumentError, UnsupportedError, require, require_number, require_numbers
@@ -322,6 +321,8 @@ class _Work:
     candidates: list[tuple[int, Tensor]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        from certus.certificates.tree_search import TreeSearch  # numba takes its time to load
+
         problem, count = self.problem, len(self.problem.rows)
         self.search = TreeSearch(problem.ensemble, problem.cost)
         self.profiles = Profiles.trivial(problem, problem.levels(_LEVELS))

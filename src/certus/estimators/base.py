@@ -31,7 +31,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from lightning_fabric import Fabric
 from sklearn.base import BaseEstimator
 from sklearn.model_selection import train_test_split
 from sklearn.utils import check_random_state
@@ -262,6 +261,8 @@ class RobustEstimator(BaseEstimator):  # type: ignore[misc]
         self, X: np.ndarray, targets: Tensor, weights: np.ndarray, outputs: int, certified: bool, unit: float
     ) -> None:
         """Fit ``module_``; γ is divided by the ``unit`` of the loss."""
+        from lightning_fabric import Fabric  # it loads torch._dynamo, which takes a second and a half
+
         both = self.gamma is not None and self.rho is not None
         require(not both, "gamma", "be left out where `rho` is given", f"{self.gamma} and {self.rho}")
         if self.gamma is not None:

@@ -10,10 +10,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from lightning_fabric import Fabric
 from torch import Tensor
 from torch.optim.lr_scheduler import CosineAnnealingLR
 
@@ -43,6 +42,9 @@ from certus.training import Callback, Fit, RandomAffine, RandomTranslation, fit
 from certus.training._fit import one_device
 from certus.training.augmentation import smoothed_concavity
 from certus.training.metrics import balanced
+
+if TYPE_CHECKING:  # it loads torch._dynamo, which takes a second and a half
+    from lightning_fabric import Fabric
 
 
 def start_run(

@@ -13,9 +13,9 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import torch
-from lightning_fabric import Fabric
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DataParallel, DistributedDataParallel
@@ -54,6 +54,9 @@ from certus.training.optimizers import (
     make_optimizer,
     make_scheduler,
 )
+
+if TYPE_CHECKING:  # it loads torch._dynamo, which takes a second and a half
+    from lightning_fabric import Fabric
 
 _FEW = 32  # samples that show dtypes and shapes, and at which certified training is checked
 
@@ -201,6 +204,8 @@ def fit(
         require(function is None or callable(function), name, f"be {form}", repr(function))
     valid = certified is None or isinstance(certified, CertifiedTraining)
     require(valid, "certified", "be a certus.training.CertifiedTraining, or None", repr(certified))
+    from lightning_fabric import Fabric
+
     require(fabric is None or isinstance(fabric, Fabric), "fabric", "be a lightning_fabric.Fabric", fabric)
     valid = isinstance(callbacks, Iterable | None) and all(
         isinstance(each, Callback) for each in callbacks or ()
@@ -324,6 +329,8 @@ def fit(
 
 def one_device(model: nn.Module) -> Fabric:
     """Return a Fabric for the best accelerator or the CPU; the CPU for a float64 model instead of MPS."""
+    from lightning_fabric import Fabric
+
     fabric = Fabric(devices=1)
     wide = any(values.dtype == torch.float64 for values in (*model.parameters(), *model.buffers()))
     return Fabric(accelerator="cpu", devices=1) if wide and fabric.device.type == "mps" else fabric

@@ -17,9 +17,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from enum import Enum
+from typing import TYPE_CHECKING
 
 import torch
-from lightning_fabric import Fabric
 
 from certus.costs import Cost
 from certus.data import Samples
@@ -28,6 +28,9 @@ from certus.inner import WRM
 from certus.losses import ModelLoss
 from certus.training.loaders import BatchLoader
 from certus.training.metrics import Sums
+
+if TYPE_CHECKING:  # it loads torch._dynamo, which takes a second and a half
+    from lightning_fabric import Fabric
 
 _CLOSE = 0.05  # share of ρ
 _MOST_PASSES = 60

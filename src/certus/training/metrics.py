@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from lightning_fabric import Fabric
 from torch import Tensor
 
 from certus._eval_mode import loss_eval_mode
@@ -19,6 +18,9 @@ from certus.data import Samples
 from certus.datasets import SplitDataset
 from certus.errors import require
 from certus.losses import ModelLoss, predicted
+
+if TYPE_CHECKING:  # it loads torch._dynamo, which takes a second and a half
+    from lightning_fabric import Fabric
 
 
 @dataclass
