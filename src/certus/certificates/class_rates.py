@@ -116,17 +116,17 @@ def rate_bracket(certificate: Certificate, name: str, label: int | None, rho: fl
     least = attained_cost(
         certificate, costs, matrix * (1 - 4 * max(SOME, slack(4 * len(costs.targets)))), rho
     )
-    people: dict[str, Any] = {}
+    population: dict[str, Any] = {}
     if certificate.population is not None:
         claims, best = _population_proposal(certificate, costs, name, at, groups, rho)
         most = certificate.statement.population_rate(name, at, rho, best, claims)
-        people = {
+        population = {
             "population": complement(most) if name == "recall" else most,
             "population_gamma": best,
             "claims": tuple(claims),
         }
     low, high = (complement(worst), 1 - least) if name == "recall" else (least, worst)
-    rate = RateBracket(name, label, rho, low, high, gamma, **people)
+    rate = RateBracket(name, label, rho, low, high, gamma, **population)
     check_rate(certificate, rate)
     return rate
 

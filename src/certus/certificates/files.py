@@ -573,11 +573,11 @@ def sample_table(certificate: Certificate) -> str:
     names = "rho gamma sample phi_bar rule attained_loss certified_radius attained_error_distance"
     writer.writerow(names.split())
     for bracket in certificate.curve():
-        level = next(level for level in certificate.dual_values if level.gamma == bracket.gamma)
-        rules = [Rule(code).name.lower() for code in level.rule.tolist()]
-        columns = [level.bound.tolist(), rules, level.loss.tolist()]
+        values = next(values for values in certificate.dual_values if values.gamma == bracket.gamma)
+        rules = [Rule(code).name.lower() for code in values.rule.tolist()]
+        columns = [values.bound.tolist(), rules, values.loss.tolist()]
         for costs in (certificate.proven_error_cost, certificate.attained_error_cost):
-            blank = [""] * len(level.bound)
+            blank = [""] * len(values.bound)
             columns.append(blank if costs is None else error_distance(costs, certificate.unit_cost).tolist())
         for index, cells in enumerate(zip(*columns, strict=True)):
             writer.writerow([bracket.rho, bracket.gamma, index, *cells])

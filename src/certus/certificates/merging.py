@@ -288,21 +288,20 @@ def _refuse_overlaps(parts: Sequence[Certificate], sources: Sequence[_Source | N
 
 def _statement(parts: Sequence[Certificate]) -> Statement:
     statements = [part.statement for part in parts]
-    people = [part.population for part in parts if part.population is not None]
-    if not people:
+    populations = [part.population for part in parts if part.population is not None]
+    if not populations:
         return Statement.merged(statements)
-    require(
-        len(people) == len(parts), "parts", "all have a confidence, or none", f"{len(people)} of {len(parts)}"
-    )
-    first, costs = people[0].upper, [each.error_costs for each in statements]
+    rule = "all have a confidence, or none"
+    require(len(populations) == len(parts), "parts", rule, f"{len(populations)} of {len(parts)}")
+    first, costs = populations[0].upper, [each.error_costs for each in statements]
     rule = "have one confidence, seed and clip for their populations"
     same = all(
         (each.upper.confidence, each.upper.seed, each.upper.clip)
         == (first.confidence, first.seed, first.clip)
-        for each in people
+        for each in populations
     )
     require(same, "parts", rule, "several")
-    grid, claims = max(len(each.moves) for each in people), dict[float, float]()
+    grid, claims = max(len(each.moves) for each in populations), dict[float, float]()
     if costs[0] is not None:
         joined = _joined(costs)
         above = failure_shares(first.confidence, True)[0]
@@ -312,20 +311,20 @@ def _statement(parts: Sequence[Certificate]) -> Statement:
 
 
 def _population(parts: Sequence[Certificate], statement: Statement) -> Population | None:
-    people = [part.population for part in parts if part.population is not None]
-    if not people or statement.population is None:
+    populations = [part.population for part in parts if part.population is not None]
+    if not populations or statement.population is None:
         return None
-    costs = [each.attained_error_cost for each in people]
+    costs = [each.attained_error_cost for each in populations]
     labelled = costs[0] is not None
-    below = failure_shares(people[0].confidence, labelled)[1]
+    below = failure_shares(populations[0].confidence, labelled)[1]
     return Population(
         statement.population,
         # Losses are at least 0, and nothing is said of where samples move.
         clean_loss=0.0,
-        moves={gamma: Move(1.0, 0.0) for each in people for gamma in each.moves},
+        moves={gamma: Move(1.0, 0.0) for each in populations for gamma in each.moves},
         error_margin_low=dkw(statement.samples, below) if labelled else None,
         attained_error_cost=_joined(costs) if labelled else None,
-        repeats=sum(each.repeats for each in people),
+        repeats=sum(each.repeats for each in populations),
     )
 
 
