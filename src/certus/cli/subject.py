@@ -160,14 +160,9 @@ class TreeSubject:
         return ([] if stated == own.model_sha256 else ["the model is another one"]), settings
 
     def rows(self, settings: CertifySettings) -> Samples:
-        from certus.data import Samples
-        from certus.runs.tree_run import chosen_rows
+        from certus.runs.tree_run import certified_samples
 
-        trained = self._at(settings)
-        chosen, reading = chosen_rows(trained, settings).data, trained.reading
-        if not settings.own_labels:
-            return chosen
-        return Samples(chosen.inputs, reading.encode_targets(reading.predict(chosen.inputs)))
+        return certified_samples(self._at(settings), settings)
 
     def require_same_model(self, file: Path, rows: Samples) -> None:
         """The digest of the model's file is compared by ``differences``."""

@@ -90,21 +90,22 @@ def verify(
         raise VerificationError(f"{file} is not verified: {differences[0]}{more}")
 
 
+@dataclass(frozen=True)
 class _Run:
     """The run that a certificate is about, opened when it is first needed."""
 
-    def __init__(
-        self, file: Path, run: Path | None, model: str | None, run_data: str | None, allow_code: bool
-    ) -> None:
-        self.file, self.typed, self.allow_code = file, (run, model, run_data), allow_code
+    file: Path
+    path: Path | None
+    model: str | None
+    data: str | None
+    allow_code: bool
 
     def load(self, stated: Statement) -> LoadedRun:
         from certus.runs.verification import certified_folder
 
-        run, *options = self.typed
-        if run is None:
-            run = certified_folder(self.file, stated.run, stated.content["about"]["digests"]["weights"])
-        return cli.TypedRun(run, *options).load()
+        weights = stated.content["about"]["digests"]["weights"]
+        path = certified_folder(self.file, stated.run, weights) if self.path is None else self.path
+        return cli.TypedRun(path, self.model, self.data).load()
 
 
 def _judge(file: Path, data: Path | None, typed: _Run, recompute: bool, redraw: bool) -> _Outcome:
@@ -143,19 +144,15 @@ def _checked(file: Path, data: Path | None, typed: _Run) -> _Outcome:
     from certus.runs.verification import Statement
 
     certificate, rows, model = read_certificate(file), None, None
-    if (
-        data is None
-        and not sibling(file, ROWS).exists()
-        and "run" in certificate.about
-        and _of_trees(certificate)
-    ):
-        rows = _tree_rows(certificate, typed)
-    elif data is None and not sibling(file, ROWS).exists() and "run" in certificate.about:
-        stated = Statement.read(file)
-        trained = typed.load(stated)
-        if other := stated.other_problem(trained):
-            return _Outcome(other)
-        rows, model = certified_data(trained, stated.settings).data, trained.model
+    if data is None and not sibling(file, ROWS).exists() and "run" in certificate.about:
+        if _of_trees(certificate):
+            rows = _tree_rows(certificate, typed)
+        else:
+            stated = Statement.read(file)
+            trained = typed.load(stated)
+            if other := stated.other_problem(trained):
+                return _Outcome(other)
+            rows, model = certified_data(trained, stated.settings).data, trained.model
     checked = check_certificate(certificate, data or rows)
     if rows is not None and model is not None:
         require_same_network(sibling(file, GRAPH), model, rows.inputs)
@@ -173,19 +170,14 @@ def _of_trees(certificate: Certificate) -> bool:
 
 def _tree_rows(certificate: Certificate, typed: _Run) -> Samples:
     """The certified rows of the run of a tree model."""
-    from certus.data import Samples
     from certus.runs.settings import CertifySettings
-    from certus.runs.tree_run import chosen_rows, load_tree_run
+    from certus.runs.tree_run import certified_samples, load_tree_run
     from certus.storage.files import convert
 
-    run, _, _ = typed.typed
     settings = convert(certificate.about["settings"], CertifySettings)
-    run = Path(certificate.about["run"]) if run is None else run
-    trained = load_tree_run(run, data=settings.data, allow_code=typed.allow_code)
-    chosen = chosen_rows(trained, settings).data
-    if not settings.own_labels:
-        return chosen
-    return Samples(chosen.inputs, trained.reading.encode_targets(trained.reading.predict(chosen.inputs)))
+    path = Path(certificate.about["run"]) if typed.path is None else typed.path
+    trained = load_tree_run(path, data=settings.data, allow_code=typed.allow_code)
+    return certified_samples(trained, settings)
 
 
 def _check_table(file: Path, certificate: SmoothedCertificate) -> _Outcome:
