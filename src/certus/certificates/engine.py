@@ -72,35 +72,40 @@ def make_grid(problem: Problem, rhos: Sequence[float], gammas: Sequence[float], 
 
 @dataclass
 class Moves:
-    """The moves of one portion: cached ones, those that another process gets, or new ones of an ascent.
+    """The moves of one portion: cached ones, and new ones of an ascent.
 
     Attributes:
-        stored: γ → moves, filled with all that are used.
+        number: of the portion, for the cache.
+        stored: γ → cached moves in memory; fresh: γ → new ones for the process that has the cache, None if it
+            is this one.
     """
 
     number: int
     cache: ProposalCache | None
     stored: dict[float, Tensor] = field(default_factory=dict)
-
-    def shape(self, portion: Problem) -> tuple[int, ...]:
-        labels = 1 if portion.label_cost is None else portion.label_cost.classes
-        return labels, *portion.inputs.shape
-
-    def read(self, gammas: Sequence[float], portion: Problem) -> dict[float, Tensor]:
-        """Those of these γ that are cached."""
-        if self.cache is None:
-            return {}
-        cached = {gamma: self.cache.load(gamma, self.number, self.shape(portion)) for gamma in gammas}
-        return {gamma: moves for gamma, moves in cached.items() if moves is not None}
+    fresh: dict[float, Tensor] | None = None
 
     def at(self, gamma: float, here: LocalBounds) -> Tensor:
-        if gamma in self.stored:
-            return self.stored[gamma]
-        cached = self.read((gamma,), here.problem)
-        moves = cached[gamma] if cached else here.proposals(gamma)
-        if self.cache is not None and not cached:
-            self.cache.save(gamma, self.number, moves)
+        """Return the moves at γ; new ones are cached."""
+        moves = self.stored[gamma] if gamma in self.stored else self._read(gamma, here.problem)
+        if moves is None:
+            moves = here.proposals(gamma)
+            if self.fresh is not None:
+                self.fresh[gamma] = moves
+            elif self.cache is not None:
+                self.cache.save(gamma, self.number, moves)
         return moves
+
+    def without_cache(self, gammas: Sequence[float], portion: Problem) -> Moves:
+        """Return moves for another process, with those of these γ that are cached."""
+        read = {gamma: self._read(gamma, portion) for gamma in gammas}
+        stored = {gamma: moves for gamma, moves in read.items() if moves is not None}
+        return Moves(self.number, None, stored, None if self.cache is None else {})
+
+    def _read(self, gamma: float, portion: Problem) -> Tensor | None:
+        labels = 1 if portion.label_cost is None else portion.label_cost.classes
+        shape = labels, *portion.inputs.shape
+        return None if self.cache is None else self.cache.load(gamma, self.number, shape)
 
 
 class Solved(NamedTuple):
@@ -108,7 +113,7 @@ class Solved(NamedTuple):
 
     Attributes:
         values: at the samples themselves, if they were asked for; dual_values: at each γ.
-        moves: γ → moves to be cached; local: the bounds around the samples, if they are kept.
+        moves: γ → moves that the caller is to cache; local: the bounds around the samples, if they are kept.
     """
 
     values: SampleValues | None
@@ -134,7 +139,7 @@ def solve(
     portion: Problem,
     held: Held,
     gammas: Sequence[float],
-    moves: Moves | dict[float, Tensor],
+    moves: Moves,
     first: bool,
     keep: bool,
     progress: Progress,
@@ -142,24 +147,17 @@ def solve(
     """φ̄_γ and T̂_γ of the samples of one portion.
 
     Args:
-        moves: cached ones; where they are a dictionary, new ones are returned.
         first: whether the portion is read for the first time; keep: whether to return its local bounds.
     """
     here = _local(question, portion, held, progress if first else None)
-    count, dual_values, fresh = len(portion) * question.labels, list[DualValues](), dict[float, Tensor]()
+    count, dual_values = len(portion) * question.labels, list[DualValues]()
     if first:
         assert here.samples is not None
         progress(READ * count)
     for gamma in gammas:
-        if isinstance(moves, Moves):
-            move = moves.at(gamma, here)
-        elif (cached := moves.get(gamma)) is not None:
-            move = cached
-        else:
-            move = fresh[gamma] = here.proposals(gamma)
-        dual_values.append(here.dual_values(gamma, move)[0])
+        dual_values.append(here.dual_values(gamma, moves.at(gamma, here))[0])
         progress(GAMMA * count)
-    return Solved(here.samples if first else None, dual_values, fresh, here if keep else None)
+    return Solved(here.samples if first else None, dual_values, moves.fresh or {}, here if keep else None)
 
 
 def search_errors(
@@ -189,14 +187,12 @@ def find_witnesses(
     held: Held,
     gammas: Sequence[float],
     limits: Tensor | None,
-    moves: dict[float, Tensor],
+    moves: Moves,
     progress: Progress,
 ) -> Witnesses:
-    """What the kernel needs to prove these γ again for one portion, from cached moves or new ones."""
+    """What the kernel needs to prove these γ again for one portion."""
     here = _local(question, portion, held, None)
-    proposals = ((gamma, moves.get(gamma)) for gamma in gammas)
-    used = {gamma: here.proposals(gamma) if move is None else move for gamma, move in proposals}
-    return portion_witnesses(here, used, limits)
+    return portion_witnesses(here, {gamma: moves.at(gamma, here) for gamma in gammas}, limits)
 
 
 @dataclass(eq=False)
@@ -285,9 +281,9 @@ class Engine:
             sizes.append(len(portion))
             if new:
                 self.differing_predictions += _differing(portion)
-            moves: Moves | dict[float, Tensor] = Moves(self.portions.offset + number, self.cache)
-            if self.mapper.jobs > 1 and isinstance(moves, Moves):
-                moves = moves.read(gammas, portion)
+            moves = Moves(self.portions.offset + number, self.cache)
+            if self.mapper.jobs > 1:
+                moves = moves.without_cache(gammas, portion)
             keep = self.keeps and number < HELD // self.portions.factor and number not in self._held
             yield portion, (self._held.get(number), gammas, moves, new, keep)
 
@@ -321,7 +317,7 @@ class Engine:
         def asked() -> Iterator[tuple[Problem, tuple[Any, ...]]]:
             for number, portion in enumerate(self.portions):
                 problems.append(portion.kernel)
-                moves = Moves(self.portions.offset + number, self.cache).read(gammas, portion)
+                moves = Moves(self.portions.offset + number, self.cache).without_cache(gammas, portion)
                 yield portion, (self._held.get(number), gammas, limits, moves)
 
         pieces = list(self.mapper.map(find_witnesses, asked()))
