@@ -310,14 +310,7 @@ def gate_parts(result: GateResult) -> list[Part]:
         margin = "–" if each.margin is None else f"{each.margin:+.4f}"
         where = "–" if each.rho is None else f"{each.rho:g}"
         verdict = "pass" if each.passed else "FAIL"
-        table.add_row(
-            each.requirement,
-            where,
-            bound,
-            margin,
-            each.evidence,
-            verdict,
-        )
+        table.add_row(each.requirement, where, bound, margin, each.evidence, verdict)
     count, failed = len(result.outcomes), len(result.failed)
     words = f"All {count} hold." if count > 1 else "It holds."
     if failed:
