@@ -59,7 +59,7 @@ def test_shards_are_merged_and_verified(folder: Path) -> None:
 
 def test_a_missing_part_is_named(folder: Path) -> None:
     refused(certus("merge", "part-3", "part-1", "-o", "two", folder=folder), "2/3 is missing")
-    refused(certus("merge", "part-1", "part-1", "-o", "two", folder=folder), "1/3 is there twice")
+    refused(certus("merge", "part-1", "part-1", "-o", "two", folder=folder), "1/3 is given twice")
     assert not (folder / "two").exists()
 
 

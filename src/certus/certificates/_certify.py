@@ -304,7 +304,7 @@ _BLOCK = 128  # batches that are certified together then, 65,536 samples
 
 @dataclass(frozen=True)
 class _Plan:
-    """What is asked of the samples.
+    """Options of a certification, checked.
 
     Attributes:
         gammas: the grid Γ, fixed before the samples are seen.

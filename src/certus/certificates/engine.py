@@ -190,7 +190,7 @@ def find_witnesses(
     moves: Moves,
     progress: Progress,
 ) -> Witnesses:
-    """What the kernel needs to prove these γ again for one portion."""
+    """Return the witnesses from which the kernel proves these γ again for one portion."""
     here = _local(question, portion, held, None)
     return portion_witnesses(here, {gamma: moves.at(gamma, here) for gamma in gammas}, limits)
 

@@ -118,7 +118,7 @@ def _name(part: Certificate, number: int) -> str:
 
 
 def _identity(part: Certificate) -> object:
-    """What names the model, the cost and the domain."""
+    """Digest of the model, the cost and the domain."""
     if isinstance(part.source, Engine):
         description, tensors = describe_problem(part.source.problem.kernel)
         return digest(tensors, str(description))
@@ -144,7 +144,7 @@ def _shard(part: Certificate) -> tuple[int, int] | None:
 def _in_order(
     parts: list[Certificate], rows: Sequence[Samples | None] | None
 ) -> tuple[list[Certificate], list[Samples | None]]:
-    """Shards by their numbers; raise where one is missing, or there twice."""
+    """Sort shards by their numbers; raise where one is missing, or given twice."""
     numbers = [_shard(part) for part in parts]
     given: list[Samples | None] = [None] * len(parts) if rows is None else list(rows)
     known = [number for number in numbers if number is not None]
@@ -154,7 +154,7 @@ def _in_order(
     require(all(each[1] == total for each in known), "parts", "be shards of one division", f"{known}")
     for number in range(1, total + 1):
         count = sum(each[0] == number for each in known)
-        rule = f"have every shard once: {number}/{total} is {'missing' if count == 0 else 'there twice'}"
+        rule = f"have every shard once: {number}/{total} is {'missing' if count == 0 else 'given twice'}"
         require(count == 1, "parts", rule, ", ".join(f"{a}/{b}" for a, b in sorted(known)))
     for name in ("samples", "seed", "split", "data"):
         values = {str(part.about["settings"].get(name)) for part in parts}
@@ -365,7 +365,7 @@ def _attacks(parts: Sequence[Certificate]) -> list[AttackAggregate]:
 
 
 def _about(parts: Sequence[Certificate]) -> dict[str, Any]:
-    """What the parts have in common, with the settings of the union of shards."""
+    """Return the common entries of ``about``, with the settings of the union of shards; empty without shards."""
     about = {name: entry for name, entry in parts[0].about.items() if name not in ("rows", "digests")}
     if not about or any(_shard(part) is None for part in parts):
         return {}

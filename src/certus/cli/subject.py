@@ -56,7 +56,7 @@ class NetworkSubject:
         write_certificate(self.trained, settings, None, file.parent, include_data=False, locking=self.locking)
 
     def differences(self, file: Path) -> tuple[list[str], CertifySettings]:
-        """What a certificate is about that the run has otherwise, and its settings."""
+        """List differences between the run and the problem of a certificate; also return its settings."""
         from certus.runs.verification import Statement
 
         stated = Statement.read(file)
