@@ -365,7 +365,7 @@ def _attacks(parts: Sequence[Certificate]) -> list[AttackAggregate]:
 
 
 def _about(parts: Sequence[Certificate]) -> dict[str, Any]:
-    """Return the common entries of ``about``, with the settings of the union of shards; empty without shards."""
+    """Return the common entries of ``about``, with the settings of the union; empty without shards."""
     about = {name: entry for name, entry in parts[0].about.items() if name not in ("rows", "digests")}
     if not about or any(_shard(part) is None for part in parts):
         return {}

@@ -307,7 +307,7 @@ class Mapper:
 
 
 def _shared(network: Bytes) -> Any:
-    """Return the files for the active backend. joblib stores an array on one worker of Dask, with which it is lost;
-    bytes go with each task."""
+    """Return the files for the active backend. joblib stores an array on one worker of Dask, with which it is
+    lost; bytes go with each task."""
     dask = getattr(joblib.parallel.get_active_backend()[0], "client", None) is not None
     return network.tobytes() if dask else network
