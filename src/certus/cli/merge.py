@@ -48,7 +48,7 @@ def merge(
     from certus.certificates import Certificate, files
     from certus.certificates.merging import merge_certificates
     from certus.runs import directory
-    from certus.runs.certification import certified_data, fingerprint
+    from certus.runs.certification import certified_data, fingerprint, verify_for_run
     from certus.runs.settings import CertifySettings
     from certus.runs.verification import Statement, certified_folder
     from certus.storage.files import convert
@@ -66,7 +66,9 @@ def merge(
             if other := statement.other_problem(trained):
                 raise errors.VerificationError(f"{path} is not verified: {other[0]}")
             rows.append(certified_data(trained, statement.settings).data)
-            certificates.append(files.read_certificate(path).verify(rows[-1]))
+            certificate = files.read_certificate(path)
+            checked = verify_for_run(certificate, trained, statement.settings, rows[-1])
+            certificates.append(files.with_checked(certificate, checked))
             advance(1)
     merged = merge_certificates(certificates, rows)
     about = merged.about

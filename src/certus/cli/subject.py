@@ -17,6 +17,7 @@ from certus.requirements import GateResult, Requirement
 if TYPE_CHECKING:
     from certus.certificates.certificate import Certificate
     from certus.data import Samples
+    from certus.kernel.check import Checked
     from certus.runs.loaded_run import LoadedRun
     from certus.runs.settings import CertifySettings
     from certus.runs.tree_run import TreeRun
@@ -68,12 +69,11 @@ class NetworkSubject:
 
         return certified_data(self.trained, settings).data
 
-    def require_same_model(self, file: Path, rows: Samples) -> None:
-        """Raise unless the network of the certificate computes what the run's does."""
-        from certus.certificates.graph_files import GRAPH, require_same_network
-        from certus.kernel.check import sibling
+    def verify(self, certificate: Certificate, settings: CertifySettings) -> Checked:
+        """Let the kernel check a certificate; raise unless it is about the problem of the run."""
+        from certus.runs.certification import verify_for_run
 
-        require_same_network(sibling(file, GRAPH), self.trained.model, rows.inputs)
+        return verify_for_run(certificate, self.trained, settings, self.rows(settings))
 
     def attacked(
         self, wanted: Sequence[Requirement], settings: CertifySettings | None, confidence: float
@@ -164,8 +164,11 @@ class TreeSubject:
 
         return certified_samples(self._at(settings), settings)
 
-    def require_same_model(self, file: Path, rows: Samples) -> None:
-        """The digest of the model's file is compared by ``differences``."""
+    def verify(self, certificate: Certificate, settings: CertifySettings) -> Checked:
+        """Let the kernel check a certificate; raise unless it is about the trees of the run."""
+        from certus.runs.tree_run import verify_for_tree_run
+
+        return verify_for_tree_run(certificate, self._at(settings), settings, self.rows(settings))
 
     def attacked(
         self, wanted: Sequence[Requirement], settings: CertifySettings | None, confidence: float
@@ -217,6 +220,7 @@ def checked_certificate(
     ``UnsupportedError`` if the certificate cannot be checked.
     """
     from certus.certificates.certificate import Certificate
+    from certus.certificates.files import with_checked
     from certus.runs.verification import is_smoothed
     from certus.smoothing.certificate import SmoothedCertificate
 
@@ -225,7 +229,5 @@ def checked_certificate(
         return SmoothedCertificate.load(file).verify(), settings
     certificate = Certificate.load(file)
     if certificate.no_proof is None:
-        rows = subject.rows(settings)
-        certificate = certificate.verify(rows)
-        subject.require_same_model(file, rows)
+        certificate = with_checked(certificate, subject.verify(certificate, settings))
     return certificate, settings

@@ -14,7 +14,7 @@ from certus.storage.write import finish_transaction, pending_transaction
 
 if TYPE_CHECKING:
     from certus.certificates import Certificate
-    from certus.data import Samples
+    from certus.kernel.check import Checked
     from certus.runs.loaded_run import LoadedRun
     from certus.runs.verification import Statement
     from certus.smoothing.certificate import SmoothedCertificate
@@ -137,25 +137,23 @@ def _judge(file: Path, data: Path | None, typed: _Run, recompute: bool, redraw: 
 def _checked(file: Path, data: Path | None, typed: _Run) -> _Outcome:
     """Let the kernel check a certificate from its files and the rows."""
     from certus.certificates.files import check_certificate, read_certificate
-    from certus.certificates.graph_files import GRAPH, require_same_network
     from certus.kernel.__main__ import table
     from certus.kernel.check import ROWS, sibling
-    from certus.runs.certification import certified_data
+    from certus.runs.certification import certified_data, verify_for_run
     from certus.runs.verification import Statement
 
-    certificate, rows, model = read_certificate(file), None, None
-    if data is None and not sibling(file, ROWS).exists() and "run" in certificate.about:
-        if _of_trees(certificate):
-            rows = _tree_rows(certificate, typed)
-        else:
-            stated = Statement.read(file)
-            trained = typed.load(stated)
-            if other := stated.other_problem(trained):
-                return _Outcome(other)
-            rows, model = certified_data(trained, stated.settings).data, trained.model
-    checked = check_certificate(certificate, data or rows)
-    if rows is not None and model is not None:
-        require_same_network(sibling(file, GRAPH), model, rows.inputs)
+    certificate = read_certificate(file)
+    if data is not None or sibling(file, ROWS).exists() or "run" not in certificate.about:
+        checked = check_certificate(certificate, data)
+    elif _of_trees(certificate):
+        checked = _checked_trees(certificate, typed)
+    else:
+        stated = Statement.read(file)
+        trained = typed.load(stated)
+        if other := stated.other_problem(trained):
+            return _Outcome(other)
+        rows = certified_data(trained, stated.settings).data
+        checked = verify_for_run(certificate, trained, stated.settings, rows)
     numbers = {
         "evidence": checked.statement.evidence if checked.verified else None,
         "assumptions": list(checked.assumptions),
@@ -168,16 +166,15 @@ def _of_trees(certificate: Certificate) -> bool:
     return certificate.about.get("kind") == "trees"
 
 
-def _tree_rows(certificate: Certificate, typed: _Run) -> Samples:
-    """The certified rows of the run of a tree model."""
+def _checked_trees(certificate: Certificate, typed: _Run) -> Checked:
+    """Let the kernel check a certificate on the rows of the run of a tree model."""
+    from certus.cli.subject import TreeSubject
     from certus.runs.settings import CertifySettings
-    from certus.runs.tree_run import certified_samples, load_tree_run
     from certus.storage.files import convert
 
-    settings = convert(certificate.about["settings"], CertifySettings)
     path = Path(certificate.about["run"]) if typed.path is None else typed.path
-    trained = load_tree_run(path, data=settings.data, allow_code=typed.allow_code)
-    return certified_samples(trained, settings)
+    subject = TreeSubject(path, locking=False, allow_code=typed.allow_code)
+    return subject.verify(certificate, convert(certificate.about["settings"], CertifySettings))
 
 
 def _check_table(file: Path, certificate: SmoothedCertificate) -> _Outcome:
