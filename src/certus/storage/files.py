@@ -76,6 +76,17 @@ def parse_json(text: str) -> Any:
     return content
 
 
+def plain_json(value: Any) -> Any:
+    """Return a value as parsed JSON: dataclasses as objects, tuples and tensors as lists, and ∞ and NaN as
+    null.
+
+    >>> plain_json({"rhos": (0.1, math.inf)})
+    {'rhos': [0.1, None]}
+    """
+    builtins = msgspec.to_builtins(value, enc_hook=lambda tensor: tensor.tolist())
+    return json.loads(json.dumps(builtins), parse_constant=lambda name: None)
+
+
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     entries: dict[str, Any] = {}
     for name, value in pairs:
