@@ -37,9 +37,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_shards_are_merged_and_verified(folder: Path) -> None:
+    shutil.copytree(folder / "part-1", folder / "whole")  # an earlier certificate, with its table
     done = certus("merge", "part-3", "part-1", "part-2", "-o", "whole", folder=folder)
     assert done.returncode == 0, done.stderr
     assert "at most: proven" in " ".join(done.stdout.split())
+    assert not (folder / "whole" / "samples.csv").exists()
     content = json.loads((folder / "whole" / "certificate.json").read_text())
     parts = [json.loads((folder / f"part-{number}" / "certificate.json").read_text()) for number in (1, 2, 3)]
     assert content["samples"] == sum(part["samples"] for part in parts) == 24
