@@ -13,15 +13,19 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from certus.certificates.batching import row_keys
+from certus.certificates.batching import repeats, row_keys
+from certus.certificates.certificate import Certificate, SampleMover
 from certus.certificates.confidence import dkw, error_gammas, error_means
 from certus.certificates.dual_values import AttackAggregate, DualAggregate
 from certus.certificates.engine import Engine, budget_range
+from certus.certificates.files import given_rows, read_content
 from certus.certificates.graph_files import describe_problem
 from certus.certificates.local_bounds import Grid
 from certus.certificates.population import Move, Population
@@ -30,16 +34,11 @@ from certus.data import Samples, Shard, random_order
 from certus.errors import ArgumentError, UnsupportedError, require
 from certus.kernel import problem as trusted
 from certus.kernel.check import FILES, ROWS, digest_rows, sibling
-from certus.kernel.costs import Cost as KernelCost
-from certus.kernel.costs import Domain as KernelDomain
 from certus.kernel.files import build_problem, parse_object, parse_tensors, read_bytes
 from certus.kernel.passes import Refused
 from certus.kernel.rounding import FEW
 from certus.kernel.statement import Statement, failure_shares
 from certus.storage.tensors import digest
-
-if TYPE_CHECKING:
-    from certus.certificates.certificate import Certificate
 
 _SAME = {
     "rhos": "rho",
@@ -183,53 +182,41 @@ class _Source:
                 torch.cat([getattr(portion, name) for portion in portions]) for name in ("inputs", "targets")
             )
             return _Source(inputs, targets, portions.repeats, part.source.witnesses)
-        from certus.certificates.files import given_rows  # which is about certificates
-
         assert part.file is not None
         path = sibling(part.file, ROWS)
         if rows is None and not path.exists():
             return None
         stored = parse_tensors(read_bytes(path)) if rows is None else given_rows(part, rows)
         inputs, targets = stored["inputs"], stored["targets"]
-        repeats = len(inputs) - len(set(row_keys(inputs, targets).tolist()))
-        return _Source(inputs, targets, repeats, _FileWitnesses(part, inputs, targets))
+        witnesses = partial(_stored_witnesses, part.file, inputs, targets)
+        return _Source(inputs, targets, repeats([row_keys(inputs, targets)]), witnesses)
+
+
+def _stored_witnesses(
+    file: Path, inputs: Tensor, targets: Tensor, gammas: Sequence[float], limits: Tensor | None
+) -> tuple[trusted.Problem, Witnesses]:
+    """Return the problem of a stored certificate, and its witnesses for these γ, numbered anew."""
+    about = read_content(file)["check"]
+    if digest_rows(inputs, targets) != about["rows"]:
+        raise UnsupportedError(f"the rows of {file} are others.")
+    description, graph, stored = (read_bytes(sibling(file, name)) for name in FILES)
+    problem = build_problem(parse_object(description), parse_tensors(graph), (inputs, targets))
+    witnesses = Witnesses()
+    for name, tensor in parse_tensors(stored).items():
+        if name.endswith(".moves"):
+            tensor = tensor.to(torch.int16)
+        elif name.endswith((".units", ".roots", ".scale")):
+            tensor = tensor.float()
+        number, _, rest = name.partition(".")
+        if not number.isdigit():
+            witnesses[name] = tensor
+        elif (gamma := about["gammas"][int(number)]) in gammas:
+            witnesses[f"{list(gammas).index(gamma)}.{rest}"] = tensor
+    return problem, witnesses
 
 
 @dataclass(frozen=True, eq=False)
-class _FileWitnesses:
-    part: Certificate
-    inputs: Tensor
-    targets: Tensor
-
-    def __call__(
-        self, gammas: Sequence[float], limits: Tensor | None = None
-    ) -> tuple[trusted.Problem, Witnesses]:
-        from certus.certificates.files import read_content  # which is about certificates
-
-        assert self.part.file is not None
-        about = read_content(self.part.file)["check"]
-        if digest_rows(self.inputs, self.targets) != about["rows"]:
-            raise UnsupportedError(f"the rows of {self.part.file} are others.")
-        content = {name: read_bytes(sibling(self.part.file, name)) for name in FILES}
-        description = parse_object(content[FILES[0]])
-        samples = self.inputs, self.targets
-        problem = build_problem(description, parse_tensors(content[FILES[1]]), samples)
-        stored, renamed = parse_tensors(content[FILES[2]]), Witnesses()
-        for name, tensor in stored.items():
-            if name.endswith(".moves"):
-                tensor = tensor.to(torch.int16)
-            elif name.endswith((".units", ".roots", ".scale")):
-                tensor = tensor.float()
-            number, _, rest = name.partition(".")
-            if not number.isdigit():
-                renamed[name] = tensor
-            elif (gamma := about["gammas"][int(number)]) in gammas:
-                renamed[f"{list(gammas).index(gamma)}.{rest}"] = tensor
-        return problem, renamed
-
-
-@dataclass(frozen=True, eq=False)
-class _Sources:
+class _Sources(SampleMover):
     """Source of a merged certificate: it has the witnesses of its parts, and moves no points."""
 
     parts: tuple[_Source | None, ...]
@@ -246,30 +233,12 @@ class _Sources:
                 raise UnsupportedError("the parts have different rings around their samples.")
         return collect(pieces, Grid(edges, tuple(balls.int().tolist())))
 
-    def transported(self, gamma: float | None) -> Samples:
-        raise UnsupportedError(_NO_POINTS)
-
-    def attacked(self, rho: float) -> Samples:
-        raise UnsupportedError(_NO_POINTS)
-
-    def nearest_errors(self, rhos: Sequence[float]) -> tuple[Tensor, Samples]:
-        raise UnsupportedError(_NO_POINTS)
-
-    def evaluate(self, data: Samples) -> tuple[float, float | None]:
-        raise UnsupportedError(_NO_POINTS)
-
-    def geometry(self) -> tuple[KernelCost, KernelDomain, tuple[tuple[int, ...], ...]]:
-        raise UnsupportedError(_NO_POINTS)
-
-
-_NO_POINTS = "A merged certificate has no points: ask its parts for theirs."
-
 
 def _refuse_overlaps(parts: Sequence[Certificate], sources: Sequence[_Source | None]) -> None:
     """Raise where parts share rows. Shards of a run cannot; other parts must have their rows at hand."""
     if all(_shard(part) is not None for part in parts):
         return
-    seen, repeats = dict[int, int](), 0
+    seen, repeated = dict[int, int](), 0
     for number, (part, source) in enumerate(zip(parts, sources, strict=True), 1):
         if source is None:
             raise UnsupportedError(
@@ -278,8 +247,8 @@ def _refuse_overlaps(parts: Sequence[Certificate], sources: Sequence[_Source | N
             )
         keys = row_keys(source.inputs, source.targets).tolist()
         # Data with repeated rows may repeat some of them in another part, too, but not most.
-        shared, repeats = sum(key in seen for key in keys), repeats + source.repeats
-        shared = 0 if shared < len(keys) and shared <= 4 * repeats else shared
+        shared, repeated = sum(key in seen for key in keys), repeated + source.repeats
+        shared = 0 if shared < len(keys) and shared <= 4 * repeated else shared
         other = next((seen[key] for key in keys if key in seen), 0)
         rule = f"have no row in common: {shared} of part {_name(part, number)} are in part {other}, too"
         require(shared == 0, "parts", rule, f"{shared} shared rows")
