@@ -259,15 +259,9 @@ def certify(
         require(not epsilons or problem.classes is not None, "epsilon", rule, epsilon)
         by_class = None if class_weights is None else checked_class_weights(class_weights, problem.classes)
         ends = (1.0, 1.0) if by_class is None else (float(by_class.min()), float(by_class.max()))
-        ceiling = clip
-        if confidence is not None and clip is None:
-            rule = "be given for a regression with `confidence`: a squared error is unbounded"
-            require(problem.classes is not None, "clip", rule, None)
-            ceiling = 2 * math.log(problem.classes or 1) * ends[1]
-        if gammas is None:
-            grid_gammas = default_gammas(problem, rhos, clip, ends)
-        else:
-            grid_gammas = tuple(sorted(set(gammas), reverse=True))
+        ceiling = clip if confidence is None else _population_clip(clip, problem.classes, ends[1])
+        chosen = default_gammas(problem, rhos, clip, ends) if gammas is None else gammas
+        grid_gammas = tuple(sorted(set(chosen), reverse=True))
         grid = make_grid(problem, rhos, [gamma / ends[1] for gamma in grid_gammas], local_radii)
         question = Question(problem, grid, clip, by_class, attack_steps)
         if checkpoint is not None:
@@ -320,6 +314,13 @@ class _Plan:
     inequality: str
     seed: int
     labels: Literal["given", "predicted"]
+
+
+def _population_clip(clip: float | None, classes: int | None, weight: float) -> float:
+    """Return B of the population: 2 ln K times the largest class weight by default."""
+    rule = "be given for a regression with `confidence`: a squared error is unbounded"
+    require(clip is not None or classes is not None, "clip", rule, None)
+    return 2 * math.log(classes or 1) * weight if clip is None else clip
 
 
 def _solved(engine: Engine, plan: _Plan, more: Sequence[float] = ()) -> Certificate:
