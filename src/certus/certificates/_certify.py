@@ -259,15 +259,9 @@ def certify(
         require(not epsilons or problem.classes is not None, "epsilon", rule, epsilon)
         by_class = None if class_weights is None else checked_class_weights(class_weights, problem.classes)
         ends = (1.0, 1.0) if by_class is None else (float(by_class.min()), float(by_class.max()))
-        ceiling = clip
-        if confidence is not None and clip is None:
-            rule = "be given for a regression with `confidence`: a squared error is unbounded"
-            require(problem.classes is not None, "clip", rule, None)
-            ceiling = 2 * math.log(problem.classes or 1) * ends[1]
-        if gammas is None:
-            grid_gammas = default_gammas(problem, rhos, clip, ends)
-        else:
-            grid_gammas = tuple(sorted(set(gammas), reverse=True))
+        ceiling = clip if confidence is None else _population_clip(clip, problem.classes, ends[1])
+        chosen = default_gammas(problem, rhos, clip, ends) if gammas is None else gammas
+        grid_gammas = tuple(sorted(set(chosen), reverse=True))
         grid = make_grid(problem, rhos, [gamma / ends[1] for gamma in grid_gammas], local_radii)
         question = Question(problem, grid, clip, by_class, attack_steps)
         if checkpoint is not None:
@@ -304,7 +298,7 @@ _BLOCK = 128  # batches that are certified together then, 65,536 samples
 
 @dataclass(frozen=True)
 class _Plan:
-    """What is asked of the samples.
+    """Options of a certification, checked.
 
     Attributes:
         gammas: the grid Γ, fixed before the samples are seen.
@@ -322,6 +316,13 @@ class _Plan:
     labels: Literal["given", "predicted"]
 
 
+def _population_clip(clip: float | None, classes: int | None, weight: float) -> float:
+    """Return B of the population: 2 ln K times the largest class weight by default."""
+    rule = "be given for a regression with `confidence`: a squared error is unbounded"
+    require(clip is not None or classes is not None, "clip", rule, None)
+    return 2 * math.log(classes or 1) * weight if clip is None else clip
+
+
 def _solved(engine: Engine, plan: _Plan, more: Sequence[float] = ()) -> Certificate:
     """The certificate of samples whose values at all γ fit into memory.
 
@@ -330,13 +331,13 @@ def _solved(engine: Engine, plan: _Plan, more: Sequence[float] = ()) -> Certific
     """
     question, weights, rhos = engine.question, engine.weights, plan.rhos
     problem, clip = engine.problem, question.clip
-    levels = engine.levels((*plan.gammas, *more))
-    fixed = levels[: len(plan.gammas)]
+    dual_values = engine.dual_values((*plan.gammas, *more))
+    fixed = dual_values[: len(plan.gammas)]
     sample_values, errors = engine.samples, None
     if sample_values.wrong is not None:
         searched = [engine.nearest()] if question.attack_steps > 0 else []
         price = math.inf if problem.label_cost is None else problem.label_cost.price
-        own = [level.errors for level in fixed]
+        own = [values.errors for values in fixed]
         errors = AttainedErrors.least([engine.wrong(), *own, *searched], price)
     start = sample_values.start if clip is None else sample_values.start.clamp_max(clip)
     population = None
@@ -353,28 +354,30 @@ def _solved(engine: Engine, plan: _Plan, more: Sequence[float] = ()) -> Certific
             seed=plan.seed,
         )
         population = replace(population, repeats=engine.portions.repeats)
-    levels = sorted(refine_gammas(engine, levels, rhos, plan.gamma_rounds), key=lambda level: -level.gamma)
+    dual_values = sorted(
+        refine_gammas(engine, dual_values, rhos, plan.gamma_rounds), key=lambda values: -values.gamma
+    )
     # With γ that were added after seeing the sample: for it alone, never for the population.
     if errors is not None:
-        errors = AttainedErrors.least([errors, *(level.errors for level in levels)])
+        errors = AttainedErrors.least([errors, *(values.errors for values in dual_values)])
     by_class = question.class_weights
     certificate = Certificate(
         statement=Statement.of(
             sample_values.bounds,
-            [level.bounds for level in levels],
+            [values.bounds for values in dual_values],
             weights=weights,
             clip=clip,
             population=None if population is None else population.upper,
         ),
         rhos=rhos,
-        aggregates=tuple(DualAggregate.of(level, weights) for level in levels),
+        aggregates=tuple(DualAggregate.of(values, weights) for values in dual_values),
         attained_clean_loss=mean_down(start, weights),
         attained_error_cost=None if errors is None else errors.cost,
         attained_label=None if errors is None else errors.label,
         population=population,
         classes=problem.classes,
         epsilons=plan.epsilons,
-        dual_values=tuple(levels),
+        dual_values=tuple(dual_values),
         class_weights=None if by_class is None else tuple(by_class.tolist()),
         differing_predictions=engine.differing_predictions,
         over_rows=problem.kernel.columns is not None,
@@ -566,14 +569,14 @@ def _with_attacks(engine: Engine, certificate: Certificate) -> Certificate:
     for rho in sorted(widths, key=lambda rho: -widths[rho]):
         if widths[rho] <= _CLOSED:
             break
-        push, errors = engine.push(rho)
-        better = push.loss > certificate.lower(rho)
+        attack, errors = engine.attack(rho)
+        better = attack.loss > certificate.lower(rho)
         cost, label = certificate.attained_error_cost, certificate.attained_label
         if cost is not None and label is not None:
             cost, label = AttainedErrors.least([AttainedErrors(cost, label), errors])
         certificate = replace(
             certificate,
-            attacks=(*certificate.attacks, push),
+            attacks=(*certificate.attacks, attack),
             attained_error_cost=cost,
             attained_label=label,
         )

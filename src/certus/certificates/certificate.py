@@ -73,21 +73,30 @@ class AccuracyBracket:
 
 
 class SampleMover(Protocol):
-    """Source of a certificate: holds the samples and can move them again."""
-
-    def transported(self, gamma: float | None) -> Samples: ...
-
-    def attacked(self, rho: float) -> Samples: ...
-
-    def nearest_errors(self, rhos: Sequence[float]) -> tuple[Tensor, Samples]: ...
-
-    def evaluate(self, data: Samples) -> tuple[float, float | None]: ...
+    """Source of a certificate: holds the samples and their witnesses, and moves the samples again; a subclass
+    need not move them."""
 
     def witnesses(
         self, gammas: Sequence[float], limits: Tensor | None = None
     ) -> tuple[trusted.Problem | TreeProblem, dict[str, Tensor]]: ...
 
-    def geometry(self) -> tuple[KernelCost, KernelDomain, tuple[tuple[int, ...], ...]]: ...
+    def transported(self, gamma: float | None) -> Samples:
+        raise UnsupportedError(_NO_POINTS)
+
+    def attacked(self, rho: float) -> Samples:
+        raise UnsupportedError(_NO_POINTS)
+
+    def nearest_errors(self, rhos: Sequence[float]) -> tuple[Tensor, Samples]:
+        raise UnsupportedError(_NO_POINTS)
+
+    def evaluate(self, data: Samples) -> tuple[float, float | None]:
+        raise UnsupportedError(_NO_POINTS)
+
+    def geometry(self) -> tuple[KernelCost, KernelDomain, tuple[tuple[int, ...], ...]]:
+        raise UnsupportedError(_NO_POINTS)
+
+
+_NO_POINTS = "A merged certificate has no points: ask its parts for theirs."
 
 
 class AttainedDistribution(NamedTuple):

@@ -65,11 +65,11 @@ def _judged(certificate: Certificate, requirement: Requirement) -> list[Outcome]
 
 def _bound(certificate: Certificate, requirement: Requirement) -> Callable[[float], float | None]:
     """Return the bound that a requirement judges, as a function of ρ."""
-    people, quantity = requirement.population, requirement.quantity
+    population, quantity = requirement.population, requirement.quantity
     if quantity == "loss":
         if certificate.no_proof is not None:
             return lambda rho: None
-        return lambda rho: certificate.bracket(rho).population_loss if people else certificate.bound(rho)
+        return lambda rho: certificate.bracket(rho).population_loss if population else certificate.bound(rho)
     if quantity == "vote":
         raise UnsupportedError(
             f"`require` {requirement.text!r} is about a vote, which smoothing has: --smoothing."
@@ -80,10 +80,10 @@ def _bound(certificate: Certificate, requirement: Requirement) -> Callable[[floa
         )
     if quantity == "error":
         return lambda rho: (
-            certificate.bracket(rho).population_error if people else certificate.error_bound(rho)
+            certificate.bracket(rho).population_error if population else certificate.error_bound(rho)
         )
     if quantity == "expected_cost":
-        if people:
+        if population:
             raise UnsupportedError(
                 f"`require` {requirement.text!r}: an expected cost is bounded for the sample alone; leave "
                 "out `population:`, or limit recalls and false-positive rates."
@@ -95,7 +95,7 @@ def _bound(certificate: Certificate, requirement: Requirement) -> Callable[[floa
         "fpr": lambda rho: certificate.false_positive_rate(cast(int, label), rho),
         "balanced_error": certificate.balanced_error,
     }[quantity]
-    return lambda rho: rate(rho).population if people else rate(rho).proven
+    return lambda rho: rate(rho).population if population else rate(rho).proven
 
 
 def _accuracy(certificate: Certificate, requirement: Requirement, evidence: str) -> Outcome:

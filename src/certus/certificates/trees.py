@@ -225,7 +225,7 @@ def certify_trees(
 
 
 def _require_feasible(ensemble: Ensemble, rows: int, time_limit: float | None) -> None:
-    """Raise where memory does not suffice, or where nobody would wait for the first searches."""
+    """Raise where memory does not suffice, or where the first searches would take hours."""
     leaves, trees = int((ensemble.feature < 0).sum()), len(ensemble.roots)
     size = f"{trees:,} trees with {leaves:,} leaves and {ensemble.columns:,} columns"
     memory = leaves * ensemble.columns * _BYTES

@@ -118,7 +118,7 @@ def rate_tables(certificate: Certificate) -> list[PlainTable]:
     names = class_names(certificate)
     table = make_table("rho", "class", "recall at least", "at most", "false positives at least", "at most")
     balanced = make_table("rho", "balanced error at least", "at most")
-    people = make_table("rho", "class", "population: recall at least", "false positives at most")
+    population = make_table("rho", "class", "population: recall at least", "false positives at most")
     for rho in certificate.rhos:
         own = {(rate.name, rate.label): rate for rate in rates if rate.rho == rho}
         recalls = [rate for rate in own.values() if rate.name == "recall"]
@@ -131,10 +131,10 @@ def rate_tables(certificate: Certificate) -> list[PlainTable]:
             table.add_row(f"{rho:g}", names[label], *_sides(recall.low, recall.high), *sides)
             if recall.population is not None:
                 most = "–" if fpr is None or fpr.population is None else at_most(fpr.population)
-                people.add_row(f"{rho:g}", names[label], at_least(recall.population), most)
+                population.add_row(f"{rho:g}", names[label], at_least(recall.population), most)
         whole = own["balanced_error", None]
         balanced.add_row(f"{rho:g}", *_sides(whole.low, whole.high))
-    return [table, balanced, *([people] if people.body else [])]
+    return [table, balanced, *([population] if population.body else [])]
 
 
 def _rate_words(certificate: Certificate) -> str:
@@ -310,14 +310,7 @@ def gate_parts(result: GateResult) -> list[Part]:
         margin = "–" if each.margin is None else f"{each.margin:+.4f}"
         where = "–" if each.rho is None else f"{each.rho:g}"
         verdict = "pass" if each.passed else "FAIL"
-        table.add_row(
-            each.requirement,
-            where,
-            bound,
-            margin,
-            each.evidence,
-            verdict,
-        )
+        table.add_row(each.requirement, where, bound, margin, each.evidence, verdict)
     count, failed = len(result.outcomes), len(result.failed)
     words = f"All {count} hold." if count > 1 else "It holds."
     if failed:

@@ -41,6 +41,7 @@ from certus.runs.directory import CERTIFICATE_FOLDER
 from certus.runs.factory import default_cost, features_of
 from certus.runs.loaded_run import LoadedRun
 from certus.runs.shifts import shifted_features
+from certus.storage.files import plain_json
 
 MOST_ROWS = 10_000
 """Largest number of new rows to compare; more are represented by a random subset."""
@@ -164,17 +165,7 @@ class MonitorResult(Renderable):
 
     def as_json(self) -> dict[str, Any]:
         """Return everything as JSON; ∞ becomes null."""
-
-        def plain(value: Any) -> Any:
-            if isinstance(value, float):
-                return value if math.isfinite(value) else None
-            if isinstance(value, tuple | list):
-                return [plain(item) for item in value]
-            if hasattr(value, "__dataclass_fields__"):
-                return {name: plain(getattr(value, name)) for name in value.__dataclass_fields__}
-            return str(value) if isinstance(value, StrEnum) else value
-
-        content: dict[str, Any] = plain(self)
+        content: dict[str, Any] = plain_json(self)
         return content
 
 

@@ -247,6 +247,14 @@ def chosen_rows(run: TreeRun, settings: CertifySettings) -> Subset:
     )
 
 
+def certified_samples(run: TreeRun, settings: CertifySettings) -> Samples:
+    """Return the rows that the settings name, with the model's own predictions as targets if they ask so."""
+    rows, reading = chosen_rows(run, settings).data, run.reading
+    if not settings.own_labels:
+        return rows
+    return Samples(rows.inputs, reading.encode_targets(reading.predict(rows.inputs)))
+
+
 def _run(path: Path, settings: TreeSettings, reading: TreeModel, table: RawTable) -> TreeRun:
     columns = _matched(reading, table, settings.target, listed_names(settings.drop))
     rows = _encoded(reading, table, columns)
