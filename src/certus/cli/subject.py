@@ -52,7 +52,7 @@ class NetworkSubject:
         return None if own is None else own[0]
 
     def certify(self, settings: CertifySettings, file: Path) -> None:
-        from certus.cli.certify import write_certificate
+        from certus.cli.certify_support import write_certificate
 
         write_certificate(self.trained, settings, None, file.parent, include_data=False, locking=self.locking)
 
@@ -132,12 +132,12 @@ class TreeSubject:
         return None
 
     def certify(self, settings: CertifySettings, file: Path) -> None:
-        from certus.cli.certify_trees import write_tree_certificate
+        from certus.cli.certify_support import write_files
         from certus.runs.tree_run import certify_tree_run
 
         with progress_bar(None, f"certifying {self.path}", messages) as progress:
             certificate = certify_tree_run(self._at(settings), settings, progress=progress)
-        write_tree_certificate(certificate, file.parent, title=str(self.path), locking=self.locking)
+        write_files(certificate, file.parent, str(self.path), locking=self.locking)
 
     def _at(self, settings: CertifySettings) -> TreeRun:
         """The run with the table of the settings."""

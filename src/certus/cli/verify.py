@@ -189,7 +189,7 @@ def _check_table(file: Path, certificate: SmoothedCertificate) -> _Outcome:
 
 def _recomputed(file: Path, stated: Statement, typed: _Run) -> _Outcome:
     """Compare the file with the recomputed certificate."""
-    from certus.cli.certify import compute, compute_smoothed
+    from certus.cli.certify_support import compute, compute_smoothed
 
     trained = typed.load(stated)
     if other := stated.other_problem(trained):
