@@ -54,7 +54,11 @@ def forged(trained: LoadedRun, path: Path, **other: Any) -> Certificate:
     """A certificate of the run's rows and another problem, with all that the honest one says of its
     origin."""
     rows = certified_data(trained, SETTINGS).data
-    asked = {"criterion": trained.certified_criterion, "cost": trained.cost, "domain": trained.domain} | other
+    asked: dict[str, Any] = {
+        "criterion": trained.certified_criterion,
+        "cost": trained.cost,
+        "domain": trained.domain,
+    } | other
     model = asked.pop("model", trained.model)
     certificate = certify(model, (rows.inputs, rows.targets), rho=0.002, **asked, **COARSE)
     honest = read_certificate(FOLDER)

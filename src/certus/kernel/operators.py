@@ -187,13 +187,13 @@ class Affine(Primitive):
         unit = torch.minimum(rows * per_sample(before.lipschitz, rows), self.absolute(before.unit))
         lipschitz = torch.minimum(self.norm * before.lipschitz, norm(unit))
         matrix = self.explicit if before.identity else None
-        return ForwardBound(lipschitz, unit, self.norm * before.curvature, matrix=matrix), None
+        return ForwardBound(lipschitz, unit, times(self.norm, before.curvature), matrix=matrix), None
 
     def backward(self, rows: GradientBound, memory: Memory, totals: Totals, place: Place) -> GradientBound:
         """Aᵀv for v in an interval; M becomes M‖A‖²."""
         curvature = rows.curvature
         if curvature is not None:
-            curvature = times(curvature, curvature.new_tensor(self.norm * self.norm))
+            curvature = times(self.norm * self.norm, curvature)
         totals.gain = totals.gain * self.norm
         if place.last:
             return replace(rows, curvature=curvature)

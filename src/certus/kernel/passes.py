@@ -107,8 +107,9 @@ class Totals:
         return Totals(self.lipschitz, torch.ones_like(self.gain), self.convex, self.concave, self.sides)
 
 
-def times(left: Tensor, right: Tensor) -> Tensor:
+def times(left: Tensor | float, right: Tensor) -> Tensor:
     """left·right with 0·∞ = 0: a unit that does not move is not curved by a kink."""
+    left = torch.as_tensor(left, dtype=right.dtype)
     product = left * right
     smaller, larger = (left, right) if left.numel() < right.numel() else (right, left)
     # NaN needs an infinite factor; finite sums exclude one cheaply.
