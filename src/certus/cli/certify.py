@@ -156,6 +156,8 @@ def certify(
             options,
             width=width,
             time_limit=time_limit,
+            jobs=jobs,
+            cluster=cluster,
             allow_code=allow_code,
             include_data=include_data,
             output=output,

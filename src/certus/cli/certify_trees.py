@@ -30,6 +30,8 @@ def certify_tree_model(
     *,
     width: float,
     time_limit: float | None,
+    jobs: int,
+    cluster: str | None,
     allow_code: bool,
     include_data: bool,
     output: Path | None,
@@ -37,6 +39,7 @@ def certify_tree_model(
     as_json: bool,
 ) -> Certificate:
     """Certify the rows of a tree model's table, write the certificate and show it."""
+    from certus.certificates.parallel import dask_cluster
     from certus.display.render import parts_of
     from certus.runs import directory
     from certus.runs.tree_run import certify_tree_run, load_tree_run
@@ -62,9 +65,10 @@ def certify_tree_model(
         messages.print(
             "A confidence holds if the model was not fitted or tuned on these rows: nothing checks that."
         )
-    with progress_bar(None, f"certifying {run.path}", messages) as progress:
+    title = f"certifying {run.path}"
+    with dask_cluster(cluster), progress_bar(None, title, messages) as progress:
         certificate = certify_tree_run(
-            trained, settings, width=width, time_limit=time_limit, progress=progress
+            trained, settings, width=width, time_limit=time_limit, jobs=jobs, progress=progress
         )
     written = write_tree_certificate(
         certificate, folder, title=str(run.path), locking=locking, include_data=include_data

@@ -25,6 +25,7 @@ import certus
 from certus._progress import ProgressFunction
 from certus.bounds.trees import TreeModel, load_ensemble
 from certus.certificates import Certificate
+from certus.certificates.parallel import worker_count
 from certus.certificates.trees import EncodedRows, certify_trees
 from certus.costs import LabelCost
 from certus.data import Samples, Subset
@@ -174,6 +175,7 @@ def certify_tree_run(
     *,
     width: float = 1.05,
     time_limit: float | None = None,
+    jobs: int = 1,
     progress: ProgressFunction | None = None,
 ) -> Certificate:
     """Certify the rows of a run that the settings select."""
@@ -197,6 +199,7 @@ def certify_tree_run(
         inequality=settings.inequality if settings.confidence is not None else None,
         width=width,
         time_limit=time_limit,
+        jobs=worker_count(jobs),
         seed=settings.seed,
         progress=progress or False,
     )
