@@ -86,6 +86,7 @@ class TreeRun:
 
     Attributes:
         rows: (n, columns) encoded rows; targets: (n,) codes of classes, or numbers.
+        names: of the columns, in the table.
     """
 
     path: Path
@@ -94,6 +95,7 @@ class TreeRun:
     rows: Tensor
     targets: Tensor
     prices: Prices
+    names: tuple[str, ...]
 
     @property
     def right(self) -> float | None:
@@ -253,19 +255,19 @@ def chosen_rows(run: TreeRun, settings: CertifySettings) -> Subset:
 def _run(path: Path, settings: TreeSettings, reading: TreeModel, table: RawTable) -> TreeRun:
     columns = _matched(reading, table, settings.target, listed_names(settings.drop))
     rows = _encoded(reading, table, columns)
-    costs = column_costs(settings.feature_cost)
-    unknown = [name for name in costs if name not in columns]
-    require(
-        not unknown, "feature_cost", f"name columns of the model, {', '.join(columns)}", ", ".join(unknown)
-    )
-    move = [costs.get(name, 1.0) / settings.deviations.get(name, 1.0) ** 2 for name in columns]
+    costs, names = column_costs(settings.feature_cost), list(columns.values())
+    unknown = [name for name in costs if name not in names]
+    rule = f"name columns of the model, {truncate(', '.join(names))}"
+    require(not unknown, "feature_cost", rule, ", ".join(unknown))
+    move = [costs.get(name, 1.0) / settings.deviations.get(own, 1.0) ** 2 for own, name in columns.items()]
     discrete = torch.tensor([column.labels is not None for column in reading.columns])
     prices = Prices(
         torch.tensor(move, dtype=torch.float64),
         torch.full((len(move),), torch.inf, dtype=torch.float64),
         discrete,
     )
-    return TreeRun(path, settings, reading, rows, _targets(reading, table, settings.target), prices)
+    targets = _targets(reading, table, settings.target)
+    return TreeRun(path, settings, reading, rows, targets, prices, tuple(names))
 
 
 def _place(data: str, folder: str) -> tuple[str, Path]:

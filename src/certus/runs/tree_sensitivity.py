@@ -35,8 +35,8 @@ class TreeMoves:
         """The columns that the model uses; the scale of a number is its standard deviation."""
         deviations = self.run.settings.deviations
         return [
-            Feature(column.name, (place,), column.labels is not None, deviations.get(column.name, 1.0))
-            for place, column in enumerate(self.run.reading.columns)
+            Feature(name, (place,), column.labels is not None, deviations.get(column.name, 1.0))
+            for place, (name, column) in enumerate(zip(self.run.names, self.run.reading.columns, strict=True))
             if column.used
         ]
 
