@@ -46,7 +46,7 @@ from certus.certificates.problem import Problem, gather
 from certus.certificates.progress import Work, total_work
 from certus.certificates.trees import certify_trees, tree_loss
 from certus.certificates.unproven_losses import attack_criterion, criterion_name, model_outputs
-from certus.costs import Cost, LabelCost, SquaredL2, WeightedL2
+from certus.costs import ColumnPrices, Cost, LabelCost, SquaredL2, WeightedL2
 from certus.data import DataLike, RowEncoding, Samples, gather_samples
 from certus.domains import Domain, Unbounded
 from certus.errors import (
@@ -82,7 +82,7 @@ def certify(
     rho: float | Sequence[float] | None = None,
     epsilon: float | Sequence[float] | None = None,
     criterion: Criterion | None = None,
-    cost: Cost = _L2,
+    cost: Cost | ColumnPrices = _L2,
     domain: Domain | None = None,
     label_cost: LabelCost | None = None,
     labels: Literal["given", "predicted"] = "given",
@@ -137,7 +137,7 @@ def certify(
         criterion: cross-entropy for labels and squared error for numbers by default; torch's own criteria are
             applied to each sample (``losses.as_criterion``). For any other criterion with one loss per sample
             only the error rate is proven, which does not depend on it.
-        cost: the transport cost c.
+        cost: the transport cost c. ``ColumnPrices`` are for trees: prices of columns, categories and gaps.
         domain: the convex set Z that inputs stay in; all of space by default.
         label_cost: the cost of changing a label; by default labels never change.
         labels: "predicted" replaces the targets by the model's predictions on the unmoved inputs, as
@@ -181,6 +181,9 @@ def certify(
     True
     """
     rhos, epsilons = _checked_budgets(rho, epsilon, cost)
+    if isinstance(cost, ColumnPrices):
+        trees = not isinstance(model, nn.Module) and is_tree_model(model)
+        require(trees, "cost", "be a Cost, such as SquaredL2(): ColumnPrices are for trees", cost)
     rule = "be left out without `confidence`: it applies to population bounds only"
     require(inequality is None or confidence is not None, "inequality", rule, inequality)
     require(labels in ("given", "predicted"), "labels", "be 'given' or 'predicted'", repr(labels))
@@ -198,7 +201,7 @@ def certify(
     if not isinstance(model, nn.Module) and is_tree_model(model):
         unused: dict[str, object] = {"gammas": gammas, "smoothness": smoothness, "encoding": encoding}
         unused |= {"cache": cache, "domain": None if isinstance(domain, Unbounded) else domain}
-        unused |= {"n_jobs": None if n_jobs == 1 else n_jobs, "checkpoint": checkpoint}
+        unused |= {"checkpoint": checkpoint}
         for name, given in unused.items():
             require(given is None, name, "be left out for trees", given)
         return certify_trees(
@@ -216,9 +219,11 @@ def certify(
             inequality=inequality,
             width=width,
             time_limit=time_limit,
+            jobs=jobs,
             seed=seed,
             progress=progress,
         )
+    assert not isinstance(cost, ColumnPrices)
     if not isinstance(model, nn.Module):
         model, data, criterion, cost, domain, encoding = _read_estimator(
             model, data, criterion, cost, domain, encoding
@@ -419,12 +424,15 @@ def _in_blocks(
 
 
 def _checked_budgets(
-    rho: float | Sequence[float] | None, epsilon: float | Sequence[float] | None, cost: Cost
+    rho: float | Sequence[float] | None,
+    epsilon: float | Sequence[float] | None,
+    cost: Cost | ColumnPrices,
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Return the ρ and the ε; without ρ, the cost of moving every sample by each ε."""
     epsilons = () if epsilon is None else require_numbers("epsilon", epsilon, zero=True)
     require(rho is not None or len(epsilons) > 0, "rho", "be given, or `epsilon`", rho)
-    squares = tuple(cost.growth / 2 * (radius * radius) for radius in epsilons)
+    unit = 1.0 if isinstance(cost, ColumnPrices) else cost.growth / 2
+    squares = tuple(unit * (radius * radius) for radius in epsilons)
     rule = f"be 0, or have a square, as rho, between {LEAST:g} and {LARGEST:g}"
     sensible = all(square == 0 or LEAST <= square <= LARGEST for square in squares)
     require(sensible, "epsilon", rule, epsilon)

@@ -138,7 +138,8 @@ def certify(
         require(not histories, "--rho", "be a number for a tree model", ", ".join(histories))
         settings = _tree_settings(options)
         folder = certificate_folder(run.path, output, own_labels=settings.own_labels)
-        certificate = _certify_trees(run.path, settings, width, time_limit, allow_code=allow_code)
+        with dask_cluster(cluster):
+            certificate = _certify_trees(run.path, settings, width, time_limit, jobs, allow_code=allow_code)
         written = write_files(
             certificate, folder, str(run.path), include_data=include_data, locking=not no_lock
         )
@@ -208,7 +209,13 @@ def _tree_settings(options: dict[str, Any]) -> CertifySettings:
 
 
 def _certify_trees(
-    run: Path, settings: CertifySettings, width: float, time_limit: float | None, *, allow_code: bool
+    run: Path,
+    settings: CertifySettings,
+    width: float,
+    time_limit: float | None,
+    jobs: int,
+    *,
+    allow_code: bool,
 ) -> Certificate:
     """Certify the rows of a tree model's table, with a progress bar."""
     from certus.runs.tree_run import certify_tree_run, load_tree_run
@@ -219,7 +226,9 @@ def _certify_trees(
             "A confidence holds if the model was not fitted or tuned on these rows: nothing checks that."
         )
     with progress_bar(None, f"certifying {run}", messages) as progress:
-        return certify_tree_run(trained, settings, width=width, time_limit=time_limit, progress=progress)
+        return certify_tree_run(
+            trained, settings, width=width, time_limit=time_limit, jobs=jobs, progress=progress
+        )
 
 
 # --- Networks -----------------------------------------------------------------------------------------
