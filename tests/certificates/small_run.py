@@ -46,7 +46,7 @@ def certify_small(place: Path, scale: float, *options: str) -> str:
     ask += ["--confidence", "0.9", "--local-radii", "1", "--attack-steps", "3"]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            "certus.cli.certify.draw_certificate", lambda *_: False
+            "certus.cli.certify_support.draw_certificate", lambda *_: False
         )  # pictures are tested elsewhere, and slow
         done = certus(*ask, *options, folder=place)
     assert done.returncode == 0, done.stderr

@@ -20,7 +20,7 @@ ASK = ["--rho", "0.01", "--samples", "24", "--local-radii", "1", "--attack-steps
 def _no_pictures() -> Iterator[None]:
     """Pictures are tested elsewhere, and slow."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("certus.cli.certify.draw_certificate", lambda *_: False)
+        patch.setattr("certus.cli.certify_support.draw_certificate", lambda *_: False)
         yield
 
 

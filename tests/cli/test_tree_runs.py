@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import joblib
@@ -13,6 +14,12 @@ from sklearn.ensemble import GradientBoostingRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from certus.certificates.files import read_certificate, write_certificate
+from certus.certificates.trees import EncodedRows, certify_trees
+from certus.errors import VerificationError
+from certus.kernel.evidence import Evidence
+from certus.runs.settings import CertifySettings
+from certus.runs.tree_run import chosen_rows, load_tree_run, verify_for_tree_run
 from tests.cli.test_cli import certus, refused
 
 HERE = ("--data", "csv:people.csv")
@@ -58,6 +65,25 @@ def test_a_file_is_imported_certified_and_verified(folder: Path) -> None:
     stated = (folder / file).read_text()
     (folder / file).write_text(stated.replace('"error_high"', '"error_higher"'))
     assert certus("verify", file, folder=folder).returncode != 0
+
+
+def test_a_certificate_of_other_prices_or_trees_is_not_of_the_run(folder: Path, tmp_path: Path) -> None:
+    """The kernel proves it from its files, as it stands; for the run it is refused."""
+    done = certus("import", "model.dat", *HERE, "--target", "pays", "-o", "runs/c", folder=folder)
+    assert done.returncode == 0, done.stderr
+    run, settings = load_tree_run(folder / "runs/c"), CertifySettings(rho=(0.01,), samples=4)
+    rows = chosen_rows(run, settings).data
+    dear = replace(run.prices, move=run.prices.move * 1e6)
+    bias = replace(run.reading.ensemble, bias=run.reading.ensemble.bias + 10)
+    others = {"cost": (run.reading, dear), "ensemble": (replace(run.reading, ensemble=bias), run.prices)}
+    for name, (reading, prices) in others.items():
+        data = EncodedRows(rows.inputs, rows.targets)
+        certificate = certify_trees(reading, data, rho=0.01, cost=prices, time_limit=0.1)
+        write_certificate(certificate, tmp_path / "certificate.json")
+        read = read_certificate(tmp_path / "certificate.json")
+        assert read.verify(rows).statement.evidence == Evidence.PROVEN
+        with pytest.raises(VerificationError, match=f"it is not about the {name} of the run"):
+            verify_for_tree_run(read, run, settings, rows)
 
 
 def test_code_is_executed_only_where_it_is_allowed(folder: Path) -> None:

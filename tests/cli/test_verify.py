@@ -84,7 +84,9 @@ def test_a_network_that_is_not_that_of_the_run_exits_1(folder: Path) -> None:
     content = json.loads(file.read_text())
     content["check"]["files"]["graph.safetensors"] = hashlib.sha256(path.read_bytes()).hexdigest()
     file.write_text(json.dumps(add_checksum(content)))
-    failed(certus("verify", "raised/certificate.json", folder=folder), "it is not the network of the run")
+    failed(
+        certus("verify", "raised/certificate.json", folder=folder), "it is not about the network of the run"
+    )
 
 
 def _other_start(content: dict[str, Any]) -> None:

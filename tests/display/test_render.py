@@ -51,7 +51,7 @@ def test_print_shows_what_the_command_prints(
     place: Path, kind: str, columns: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", columns)
-    monkeypatch.setattr("certus.cli.certify.draw_certificate", lambda *_: False)
+    monkeypatch.setattr("certus.cli.certify_support.draw_certificate", lambda *_: False)
     monkeypatch.setattr("certus.display.render.figure_of", lambda *_: None)
     monkeypatch.setattr("certus.cli.output.console._width", int(columns))
     done = certus("certify", "run", *ASK, *KINDS[kind], folder=place)

@@ -36,6 +36,7 @@ def test_a_missing_case_or_number() -> None:
     assert not list(differences(BEFORE, BEFORE))
 
 
+@pytest.mark.soak
 def test_a_checkout_agrees_with_itself() -> None:
     root = Path(__file__).parents[2]
     command = [sys.executable, "-m", "tools.baseline", str(root), "--only", "certificate linear"]

@@ -110,6 +110,8 @@ def test_accumulated_gradients_are_those_of_the_large_batch() -> None:
         torch.testing.assert_close(accumulated, whole, rtol=1e-9, atol=1e-12)
 
 
+# Compilation takes 20 seconds.
+@pytest.mark.soak
 # The compiler's own modules use what torch has given up, and hide a warning of theirs by a filter.
 @pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated:DeprecationWarning")
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning")

@@ -1,37 +1,33 @@
 """``certify``: read a model, and bound its worst case.
 
-A criterion without a rule gets lower bounds from attacks, and no upper bound on the loss.
-Attacks run on the model itself, or on a copy of it in float64 if that runs. Their losses are lowered, and
-their costs raised, by 10⁻⁹ of their size, because the rounding of such a criterion is unknown.
+A criterion without a rule gets lower bounds from attacks (``unproven_losses``), and no upper bound on the
+loss; its errors are certified with the criterion of their labels.
 """
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-import torch
 from torch import Tensor, nn
 
-from certus._eval_mode import eval_mode, unwrapped
+from certus._eval_mode import unwrapped
 from certus._progress import progress_bar
 from certus._validation import checked_weights
-from certus.attacks.projected_gradient_descent import GradientAttack
 from certus.bounds import SmoothnessBound
-from certus.bounds.criteria import check_targets, has_rule
+from certus.bounds.criteria import has_rule
 from certus.bounds.encoded_frames import encode_frame
 from certus.bounds.equivalence import check_wrapper
 from certus.bounds.network import read_network
 from certus.bounds.sklearn_models import read_estimator, read_samples
 from certus.bounds.trees import is_tree_model, read_ensemble
-from certus.certificates.batching import Portions, provable_criterion, readable, require_one_draw
+from certus.certificates.batching import Portions, Readable, provable_criterion, readable, require_one_draw
 from certus.certificates.cache import ProposalCache
 from certus.certificates.certificate import Certificate
-from certus.certificates.dual_values import AttackAggregate, DualAggregate
+from certus.certificates.dual_values import DualAggregate
 from certus.certificates.engine import (
     HELD,
     Engine,
@@ -43,15 +39,14 @@ from certus.certificates.engine import (
 from certus.certificates.error_costs import AttainedErrors
 from certus.certificates.linear import certify_linear
 from certus.certificates.local_bounds import checked_class_weights
-from certus.certificates.lower_bounds import into_ball, settle_rows
 from certus.certificates.merging import join_certificates
 from certus.certificates.parallel import Mapper, Question, one_thread, worker_count
 from certus.certificates.population import Population
-from certus.certificates.problem import BATCH, Problem, gather
+from certus.certificates.problem import Problem, gather
 from certus.certificates.progress import Work, total_work
 from certus.certificates.trees import certify_trees, tree_loss
+from certus.certificates.unproven_losses import attack_criterion, criterion_name, model_outputs
 from certus.costs import Cost, LabelCost, SquaredL2, WeightedL2
-from certus.costs.masked import masked_to
 from certus.data import DataLike, RowEncoding, Samples, gather_samples
 from certus.domains import Domain, Unbounded
 from certus.errors import (
@@ -59,7 +54,6 @@ from certus.errors import (
     LEAST,
     LossError,
     UnreadableModelError,
-    UnsupportedError,
     require,
     require_confidence,
     require_count,
@@ -67,25 +61,17 @@ from certus.errors import (
     require_numbers,
     require_seed,
 )
-from certus.kernel.rounding import MANY, TINY, down, mean_down, up
+from certus.kernel.rounding import TINY, mean_down
 from certus.kernel.statement import Statement
 from certus.losses import (
-    BinaryCrossEntropy,
     Criterion,
     CrossEntropy,
     InferredCriterion,
     Logistic,
-    MeanSquaredError,
-    ModelLoss,
-    evaluate_loss,
     inferred_criterion,
-    is_labelled,
-    predicted,
-    require_tensor,
 )
 
 _L2 = SquaredL2()
-_PROBE = 1.001  # radius of the attack that shows whether there are gradients
 _CLOSED = 0.02  # a bracket as narrow as this share of its upper bound is not attacked further
 
 
@@ -234,21 +220,9 @@ def certify(
             progress=progress,
         )
     if not isinstance(model, nn.Module):
-        try:
-            frame = encode_frame(model, data)
-        except UnreadableModelError as reason:
-            raise _refusal(reason) from None
-        if frame is not None:
-            assert isinstance(data, tuple)
-            rule = "be left out: the encoder of the pipeline tells it"
-            require(encoding is None, "encoding", rule, encoding)
-            model, data, encoding = frame.model, (frame.rows, data[1]), frame.encoding
-            cost = WeightedL2(frame.weights) if cost is _L2 else cost
-            domain = frame.domain if isinstance(domain, Unbounded) else domain
-        try:
-            model, data, criterion = _read_estimator(model, data, criterion)
-        except UnreadableModelError as reason:
-            raise _refusal(reason) from None
+        model, data, criterion, cost, domain, encoding = _read_estimator(
+            model, data, criterion, cost, domain, encoding
+        )
         others = (label_cost, confidence, clip, gammas, class_weights, smoothness, encoding, cache)
         if rho is not None and isinstance(domain, Unbounded) and all(option is None for option in others):
             exact = certify_linear(
@@ -266,52 +240,21 @@ def certify(
         require(epsilon is None, "epsilon", "be left out for a sample with weights", epsilon)
         weights = checked_weights(source.weights, len(source))
     criterion, class_weights = provable_criterion(criterion, source, class_weights, labels)
-    attacked = None
+    reader = _ProblemReader(model, criterion, cost, domain, label_cost, smoothness, encoding, labels)
+    unproven = None
     if not isinstance(criterion, InferredCriterion) and not has_rule(criterion):
         rule = f"be left out with {criterion_name(criterion)}, whose curvature has no known bound"
         options = {"confidence": confidence, "smoothness": smoothness, "class_weights": class_weights}
         for name, option in {**options, "weights": weights}.items():
             require(option is None, name, rule, option)
-        whole: tuple[Tensor, Tensor | None]
-        if isinstance(source, tuple):
-            whole = source
-        else:
-            gathered = gather_samples(source)
-            encoding = gathered.encoding if encoding is None else encoding
-            whole = gathered.inputs, None if labels == "predicted" else gathered.targets
-        try:
-            read_network(unwrapped(model), whole[0].shape[1:])
-        except UnreadableModelError as reason:
-            raise _refusal(reason, model, whole[0]) from None
-        attacked, outputs = attack_criterion(
-            model, whole, rhos, criterion, cost, domain, clip=clip, steps=attack_steps, encoding=encoding
-        )
-        attacked = replace(attacked, epsilons=epsilons, labels=labels)
-        if attacked.classes is None:
-            return attacked
-        # Errors do not depend on the criterion.
-        criterion, clip, cache, gamma_rounds = Logistic() if outputs == 1 else CrossEntropy(), None, None, 0
-
-    def ask(part: DataLike) -> Problem:
-        nonlocal criterion, encoding
-        if encoding is None and isinstance(part, Samples):
-            encoding = part.encoding
-        if isinstance(part, Samples) and labels == "predicted":
-            part = (part.inputs, None)
-        if isinstance(criterion, InferredCriterion):  # of data that are first read here
-            criterion = inferred_criterion(part.targets if isinstance(part, Samples) else None)
-        assert criterion is not None
-        network = unwrapped(model)
-        try:
-            problem = Problem.of(network, part, criterion, cost, domain, label_cost, smoothness)
-        except UnreadableModelError as reason:
-            raise _refusal(reason, model, gather(part)[0]) from None
-        check_wrapper(model, network, problem.inputs)
-        return replace(problem, encoding=encoding)
-
+        unproven = reader.attack_instead(source, rhos, clip=clip, steps=attack_steps)
+        unproven = replace(unproven, epsilons=epsilons, labels=labels)
+        if unproven.classes is None:
+            return unproven
+        clip, cache, gamma_rounds = None, None, 0
     with progress_bar(progress, "certifying") as report, one_thread():
-        portions = Portions.of(source, ask, predicted=labels == "predicted")
-        problem = portions.question
+        portions = Portions.of(source, reader.problem, predicted=labels == "predicted")
+        problem, many = portions.question, len(portions) > LARGE
         rule = "be left out for a regression: it has no errors"
         require(not epsilons or problem.classes is not None, "epsilon", rule, epsilon)
         by_class = None if class_weights is None else checked_class_weights(class_weights, problem.classes)
@@ -321,8 +264,9 @@ def certify(
             rule = "be given for a regression with `confidence`: a squared error is unbounded"
             require(problem.classes is not None, "clip", rule, None)
             ceiling = 2 * math.log(problem.classes or 1) * ends[1]
-        grid_gammas = default_gammas(problem, rhos, clip, ends)
-        if gammas is not None:
+        if gammas is None:
+            grid_gammas = default_gammas(problem, rhos, clip, ends)
+        else:
             grid_gammas = tuple(sorted(set(gammas), reverse=True))
         grid = make_grid(problem, rhos, [gamma / ends[1] for gamma in grid_gammas], local_radii)
         question = Question(problem, grid, clip, by_class, attack_steps)
@@ -331,7 +275,6 @@ def certify(
         stored = "Use checkpoint=FOLDER to keep what is finished."
         if cache is not None:
             stored = f"What is finished is stored in {cache.folder}: the same command continues."
-        mapper, many = Mapper(question, jobs, stored), len(portions) > LARGE
         total = total_work(
             len(portions),
             question.labels,
@@ -341,28 +284,18 @@ def certify(
             gamma_rounds=0 if many else gamma_rounds,
             attacked=attack_steps > 0 and problem.classes is not None,
         )
-        work = Work(total, report)
+        mapper, work = Mapper(question, jobs, stored), Work(total, report)
         plan = _Plan(
             *(rhos, epsilons, grid_gammas, gamma_rounds, confidence, ceiling),
             *(inequality or ("hoeffding" if many else "betting"), seed, labels),
         )
-        if many and weights is None and attacked is None and plan.inequality == "hoeffding":
+        if many and weights is None and unproven is None and plan.inequality == "hoeffding":
             certificate = _in_blocks(portions, mapper, cache, work, plan)
         else:
-            engine = Engine(portions, mapper, weights, cache, work.advance)
-            certificate = _solved(engine, plan)
+            certificate = _solved(Engine(portions, mapper, weights, cache, work.advance), plan)
         problem.original_model.release()
         work.finish()
-        if attacked is None:
-            return certificate
-        return replace(
-            attacked,
-            statement=Statement.of(engine.samples.bounds, clip=attacked.clip),
-            attained_error_cost=certificate.attained_error_cost,
-            attained_label=certificate.attained_label,
-            differing_predictions=certificate.differing_predictions,
-            over_rows=certificate.over_rows,
-        )
+    return certificate if unproven is None else _with_errors(unproven, certificate)
 
 
 LARGE = 1 << 16  # samples, from which on only their distances to errors are kept
@@ -518,17 +451,104 @@ def _refusal(
 
 
 def _read_estimator(
-    model: Any, data: DataLike, criterion: Criterion | None
-) -> tuple[nn.Module, Samples | tuple[Tensor, None], Criterion]:
-    """Read a fitted estimator as a network, and the data as it takes them."""
-    rule = "be a torch.nn.Module or a fitted estimator; certify_smoothed certifies any function"
-    require(callable(getattr(model, "predict", None)), "model", rule, type(model))
-    reading = read_estimator(model)
-    inputs, targets, weights = read_samples(reading, data)
+    model: Any,
+    data: DataLike,
+    criterion: Criterion | None,
+    cost: Cost,
+    domain: Domain,
+    encoding: RowEncoding | None,
+) -> tuple[nn.Module, Samples | tuple[Tensor, None], Criterion, Cost, Domain, RowEncoding | None]:
+    """Read a fitted estimator as a network, and the data as it takes them; a pipeline with an encoder of
+    categories gives the encoding, too, and the cost and the domain where they are left out."""
+    try:
+        frame = encode_frame(model, data)
+        if frame is not None:
+            assert isinstance(data, tuple)
+            rule = "be left out: the encoder of the pipeline gives it"
+            require(encoding is None, "encoding", rule, encoding)
+            model, data, encoding = frame.model, (frame.rows, data[1]), frame.encoding
+            cost = WeightedL2(frame.weights) if cost is _L2 else cost
+            domain = frame.domain if isinstance(domain, Unbounded) else domain
+        rule = "be a torch.nn.Module or a fitted estimator; certify_smoothed certifies any function"
+        require(callable(getattr(model, "predict", None)), "model", rule, type(model))
+        reading = read_estimator(model)
+        inputs, targets, weights = read_samples(reading, data)
+    except UnreadableModelError as reason:
+        raise _refusal(reason) from None
     samples: Samples | tuple[Tensor, None] = (inputs, None)
     if targets is not None:
         samples = Samples(inputs, targets, weights, data.encoding if isinstance(data, Samples) else None)
-    return reading.network, samples, reading.criterion if criterion is None else criterion
+    criterion = reading.criterion if criterion is None else criterion
+    return reading.network, samples, criterion, cost, domain, encoding
+
+
+@dataclass
+class _ProblemReader:
+    """Reads a model for the first samples that are certified.
+
+    Attributes:
+        criterion: of data that are read batch by batch, it is inferred from the first batch.
+    """
+
+    model: nn.Module
+    criterion: Criterion
+    cost: Cost
+    domain: Domain
+    label_cost: LabelCost | None
+    smoothness: SmoothnessBound | None
+    encoding: RowEncoding | None
+    labels: Literal["given", "predicted"]
+
+    def problem(self, part: DataLike) -> Problem:
+        """Return the problem for these samples; raises ``UnreadableModelError``."""
+        if self.encoding is None and isinstance(part, Samples):
+            self.encoding = part.encoding
+        if isinstance(part, Samples) and self.labels == "predicted":
+            part = (part.inputs, None)
+        if isinstance(self.criterion, InferredCriterion):
+            self.criterion = inferred_criterion(part.targets if isinstance(part, Samples) else None)
+        network, about = unwrapped(self.model), (self.criterion, self.cost, self.domain)
+        try:
+            problem = Problem.of(network, part, *about, self.label_cost, self.smoothness)
+        except UnreadableModelError as reason:
+            raise _refusal(reason, self.model, gather(part)[0]) from None
+        check_wrapper(self.model, network, problem.inputs)
+        return replace(problem, encoding=self.encoding)
+
+    def attack_instead(
+        self, source: Readable, rhos: Sequence[float], *, clip: float | None, steps: int
+    ) -> Certificate:
+        """Attack a loss whose criterion has no rule; read on with a criterion of the same errors."""
+        whole: tuple[Tensor, Tensor | None]
+        if isinstance(source, tuple):
+            whole = source
+        else:
+            gathered = gather_samples(source)
+            self.encoding = gathered.encoding if self.encoding is None else self.encoding
+            whole = gathered.inputs, None if self.labels == "predicted" else gathered.targets
+        try:
+            read_network(unwrapped(self.model), whole[0].shape[1:])
+        except UnreadableModelError as reason:
+            raise _refusal(reason, self.model, whole[0]) from None
+        about = rhos, self.criterion, self.cost, self.domain
+        certificate, outputs = attack_criterion(
+            self.model, whole, *about, clip=clip, steps=steps, encoding=self.encoding
+        )
+        self.criterion = Logistic() if outputs == 1 else CrossEntropy()
+        return certificate
+
+
+def _with_errors(unproven: Certificate, proven: Certificate) -> Certificate:
+    """Return a certificate whose loss has no upper bound, with the errors of another of the same samples."""
+    assert isinstance(proven.source, Engine)
+    return replace(
+        unproven,
+        statement=Statement.of(proven.source.samples.bounds, clip=unproven.clip),
+        attained_error_cost=proven.attained_error_cost,
+        attained_label=proven.attained_label,
+        differing_predictions=proven.differing_predictions,
+        over_rows=proven.over_rows,
+    )
 
 
 def _with_attacks(engine: Engine, certificate: Certificate) -> Certificate:
@@ -560,131 +580,3 @@ def _with_attacks(engine: Engine, certificate: Certificate) -> Certificate:
         if not better:
             break
     return certificate
-
-
-def criterion_name(criterion: Criterion) -> str:
-    """Return the name of a criterion's class, or of a function."""
-    return getattr(criterion, "__name__", type(criterion).__name__)
-
-
-def attack_criterion(
-    model: nn.Module,
-    data: tuple[Tensor, Tensor | None],
-    rhos: Sequence[float],
-    criterion: Criterion,
-    cost: Cost,
-    domain: Domain,
-    *,
-    clip: float | None,
-    steps: int,
-    encoding: RowEncoding | None = None,
-) -> tuple[Certificate, int]:
-    """Attack a model within each ρ of the data, to bound its worst loss from below.
-
-    Attacks climb a copy of the model in float64; the losses that count are those of the model itself.
-
-    Args:
-        data: inputs (n, …) and n targets; None for the model's predictions.
-        encoding: encoding of the rows of a table, of which only numbers move.
-
-    Returns: a certificate without upper bounds and without errors, and the number of the model's outputs.
-    """
-    inputs, targets = gather(data)
-    if encoding is not None and not encoding.plain:
-        movable = masked_to(cost, encoding.movable())
-        steps, cost = (0, cost) if movable is None else (steps, movable)
-    network, dtype = _in_double(unwrapped(model), inputs[:1])
-    loss, origin = ModelLoss(network, criterion), inputs.to(dtype)
-    if targets is not None and isinstance(criterion, BinaryCrossEntropy):
-        targets = check_targets(targets.flatten(), len(inputs), 2)
-    outputs = model_outputs(model, origin)
-    labelled = targets is None or is_labelled(criterion, targets)
-    labelled = labelled and not isinstance(criterion, MeanSquaredError)
-    if targets is None and not labelled:
-        raise UnsupportedError("A regression has no predicted labels to certify: give `data` with targets.")
-    targets = predicted(outputs) if targets is None else targets
-
-    def losses(points: Tensor) -> Tensor:
-        values = evaluate_loss(criterion, model_outputs(model, points), targets).double()
-        return values if clip is None else values.clamp_max(clip)
-
-    start = losses(origin)
-    try:
-        GradientAttack(_PROBE, 2.0, 1)(loss, origin[:1], targets[:1])
-        differentiable = True
-    except LossError:
-        differentiable = False
-    attacks = []
-    for rho in sorted({rho for rho in rhos if rho > 0}) if differentiable and steps > 0 else []:
-        parts = zip(origin.split(BATCH), targets.split(BATCH), strict=True)
-        points = torch.cat([_attacked(loss, *part, rho, cost, domain, steps) for part in parts])
-        if encoding is not None:
-            points = settle_rows(encoding, points, origin, domain)
-        values, costs = losses(points), up(cost.value(points.double(), inputs), MANY)
-        better = (values > start) & (costs <= rho)
-        mean_cost = float(up(torch.where(better, costs, 0.0).mean(), MANY))
-        attacks.append(
-            AttackAggregate(rho, min(mean_cost, rho), _mean_down(torch.where(better, values, start)))
-        )
-    reason = (
-        f"The curvature of {criterion_name(criterion)} has no known bound, so its loss has no upper bound."
-    )
-    if labelled:
-        reason += " The error rate does not depend on it."
-    if not differentiable:
-        reason += (
-            " The model is not differentiable, so no attack was run: the lower bound is the loss on the "
-            "unmoved data."
-        )
-    width = outputs.flatten(1).shape[1]
-    certificate = Certificate(
-        statement=Statement(samples=len(inputs), unit_cost=cost.growth / 2, clip=clip),
-        rhos=tuple(rhos),
-        aggregates=(),
-        attacks=tuple(attacks),
-        attained_clean_loss=_mean_down(start),
-        classes=max(2, width) if labelled else None,
-        no_proof=reason,
-    )
-    return certificate, width
-
-
-def _in_double(model: nn.Module, example: Tensor) -> tuple[nn.Module, torch.dtype]:
-    """A copy of the model in float64 on the CPU, in eval mode; the model itself if that does not run."""
-    try:
-        copied = copy.deepcopy(model).cpu().double().eval()
-        with torch.no_grad():
-            copied(example.clone())
-        return copied, torch.float64
-    except Exception:  # anything that a model of the user's may raise
-        dtype = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
-        return model, dtype
-
-
-def model_outputs(model: nn.Module, inputs: Tensor) -> Tensor:
-    """The model's outputs in its own precision, in eval mode."""
-    own = next((each for each in model.parameters() if each.is_floating_point()), inputs)
-    with torch.no_grad(), eval_mode(model):
-        outputs = [require_tensor(model(part.to(own, copy=True))) for part in inputs.split(BATCH)]
-    return torch.cat(outputs).cpu().double()
-
-
-def _attacked(
-    loss: ModelLoss, origin: Tensor, targets: Tensor, rho: float, cost: Cost, domain: Domain, steps: int
-) -> Tensor:
-    """Run PGD in an L2 ball that contains the ball c ≤ ρ, then move back along the line until c ≤ ρ."""
-    ball = cost.attack_ball(domain)
-    scaled = ball.scale is not None
-    radius = math.sqrt(2 * rho / cost.growth) / (1.0 if scaled else ball.floor)
-
-    def pinned_loss(points: Tensor, labels: Tensor) -> Tensor:
-        return loss(cost.restore_frozen(points, origin), labels)
-
-    attack = GradientAttack(radius, 2.0 if scaled else ball.p, steps, domain=domain)
-    points = attack(pinned_loss, domain.project(origin), targets)
-    return into_ball(cost, domain, points, origin, rho, 4 * MANY)
-
-
-def _mean_down(losses: Tensor) -> float:
-    mean = float(losses.mean())
-    return mean - MANY * abs(mean) if mean < 0 else down(mean, MANY)

@@ -263,7 +263,12 @@ def verified_certificate(certificate: Certificate, data: DataLike | None = None)
     """Check a loaded certificate by the kernel; see ``Certificate.verify``."""
     if certificate.file is None:
         return certificate
-    checked = check_certificate(certificate, data)
+    return with_checked(certificate, check_certificate(certificate, data))
+
+
+def with_checked(certificate: Certificate, checked: Checked) -> Certificate:
+    """Return a loaded certificate with what the kernel proved; raise ``VerificationError`` if a number does
+    not follow."""
     if failed := checked.failed:
         raise VerificationError(f"{certificate.file} is not verified: {failed[0].words}.")
     population = certificate.population

@@ -18,10 +18,8 @@ import torch
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from certus._eval_mode import unwrapped
 from certus.bounds.equivalence import random_points
-from certus.bounds.network import read_network
-from certus.certificates.problem import FunctionModule
+from certus.certificates.problem import FunctionModule, same_parts
 from certus.errors import ArgumentError, UnsupportedError, VerificationError
 from certus.kernel.costs import Cost, Domain
 from certus.kernel.files import KINDS, build_graph, parse_object, parse_tensors, read_bytes
@@ -114,19 +112,36 @@ def load_graph(folder: Path | str, name: str = GRAPH) -> nn.Module:
     return FunctionModule(lambda points: graph.apply(points.cpu().double()))
 
 
-def require_same_network(file: Path, model: nn.Module, inputs: Tensor) -> None:
-    """Raise ``VerificationError`` unless a stored network computes what the layers of a model do, up to
-    rounding, at (n, *shape) inputs and far from them.
+def require_same_problem(file: Path, stored: Problem | TreeProblem, expected: Problem | TreeProblem) -> None:
+    """Raise ``VerificationError`` unless the files of a certificate describe the problem of a run.
 
-    Args:
-        file: ``graph.json`` of the stored network.
+    Cost, loss, domain and trees must be the same, and no other columns discrete. A network must compute the
+    same up to rounding, at the stored rows and far from them.
     """
-    shape, stored = tuple(inputs.shape[1:]), load_graph(file.parent, file.name)
-    graph = read_network(unwrapped(model), shape).graph
-    for points in (*inputs.double().split(_AT_ONCE), *(random_points((size,), shape) for size in _SIZES)):
-        expected, outputs = graph.apply(points), stored(points)
-        if outputs.shape != expected.shape or not torch.allclose(outputs, expected, _CLOSE, _CLOSE):
-            raise VerificationError(f"{file} is not verified: it is not the network of the run.")
+    if part := _differing_part(stored, expected):
+        raise VerificationError(f"{file} is not verified: it is not about the {part} of the run.")
+
+
+def _differing_part(stored: Problem | TreeProblem, expected: Problem | TreeProblem) -> str:
+    """The name of a part that differs; empty if none does."""
+    if type(stored) is not type(expected):
+        return "kind of model"
+    names = ["cost", "loss", "ensemble" if isinstance(stored, TreeProblem) else "domain"]
+    for name in names:
+        if not same_parts(getattr(stored, name), getattr(expected, name)):
+            return name
+    if isinstance(stored, Problem) and isinstance(expected, Problem):
+        columns, known = (
+            set() if each.columns is None else {*each.columns.groups} for each in (stored, expected)
+        )
+        if not columns <= known:
+            return "columns"
+        far = (random_points((size,), stored.graph.shape) for size in _SIZES)
+        for points in (*stored.inputs.split(_AT_ONCE), *far):
+            outputs, own = stored.graph.apply(points), expected.graph.apply(points)
+            if outputs.shape != own.shape or not torch.allclose(outputs, own, _CLOSE, _CLOSE):
+                return "network"
+    return ""
 
 
 def _node(number: int, node: Node, tensors: dict[str, Tensor]) -> dict[str, Any]:

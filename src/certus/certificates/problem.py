@@ -81,7 +81,7 @@ class Problem:
         check_geometry(inputs, cost, domain)
         analysis = Analysis(model, criterion, input_shape=tuple(inputs.shape[1:]), cost=cost)
         bound = smoothness or input_smoothness(analysis)
-        if smoothness is not None and not _equal(smoothness.cost, cost):
+        if smoothness is not None and not same_parts(smoothness.cost, cost):
             raise ArgumentError(f"`smoothness` must be in the norm of {cost}; got that of {smoothness.cost}.")
         classes = analysis.problem.classes
         if label_cost is not None and classes is not None:
@@ -191,14 +191,15 @@ def _bounds(claim: SmoothnessBound, classes: int | None) -> Bounds:
     return Bounds({"claimed": curvature}, lipschitz, outputs, slopes, curvatures)
 
 
-def _equal(first: object, second: object) -> bool:
-    """Whether two costs are equal, including tensors and inner costs."""
+def same_parts(first: object, second: object) -> bool:
+    """Whether two costs, losses, domains or ensembles are equal, tensors and inner parts included; but for a
+    root of a matrix, which is a proposal."""
     if isinstance(first, Tensor) and isinstance(second, Tensor):
         return first.shape == second.shape and bool((first == second).all())
     if type(first) is not type(second) or not is_dataclass(first):
         return first == second
-    names = [field.name for field in fields(first) if field.init]
-    return all(_equal(getattr(first, name), getattr(second, name)) for name in names)
+    names = [field.name for field in fields(first) if field.init and field.name != "root"]
+    return all(same_parts(getattr(first, name), getattr(second, name)) for name in names)
 
 
 def gather(data: DataLike) -> tuple[Tensor, Tensor | None]:

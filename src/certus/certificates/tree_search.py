@@ -72,8 +72,10 @@ class FlatTrees(NamedTuple):
     largest: bool
     trial_column: Array
     trial_value: Array
+    trial_start: Array
     user_start: Array
     user_tree: Array
+    most_leaves: int
 
 
 def flat_trees(ensemble: Ensemble, prices: Prices) -> tuple[FlatTrees, Array]:
@@ -121,14 +123,17 @@ def flat_trees(ensemble: Ensemble, prices: Prices) -> tuple[FlatTrees, Array]:
         largest=prices.largest,
         trial_column=trials[0],
         trial_value=trials[1],
+        trial_start=np.searchsorted(trials[0], np.arange(ensemble.columns + 1)),
         user_start=np.cumsum([0, *(len(each) for each in users)]),
         user_tree=np.concatenate([*users, np.zeros(0, dtype=np.int64)]).astype(np.int64),
+        most_leaves=int(np.bincount(tree).max()),
     )
     return flat, paths.node.numpy()[order]
 
 
 def _trials(ensemble: Ensemble, where: Array, prices: Prices) -> tuple[Array, Array]:
-    """Columns and values to move to: thresholds, which go left, and the numbers after them; codes; gaps."""
+    """Columns and values to move to: thresholds, which go left, and the numbers after them, in their order;
+    codes; gaps, the last of a column."""
     columns, values = [], []
     for f in range(ensemble.columns):
         if float(prices.move[f]) < math.inf:
@@ -139,7 +144,7 @@ def _trials(ensemble: Ensemble, where: Array, prices: Prices) -> tuple[Array, Ar
             else:
                 edges = ensemble.threshold[ensemble.feature == f].unique().numpy()
                 edges = edges[np.isfinite(edges)]
-                new = np.concatenate([edges, np.nextafter(edges, np.inf)])
+                new = np.unique(np.concatenate([edges, np.nextafter(edges, np.inf)]))
             columns += [f] * len(new)
             values += new.tolist()
         if float(prices.gap[f]) < math.inf:
@@ -428,6 +433,46 @@ def _join(t: Any, prices: Any) -> Any:
 
 
 @compiled
+def _try_column(t: Any, leaf_value: Any, row: Any, f: Any, after: Any, stack: Any) -> Any:
+    """Write Σ v of the trees that use a column, at each value that is tried in it."""
+    first, last, old = t.trial_start[f], t.trial_start[f + 1], row[f]
+    users, end = t.user_start[f], t.user_start[f + 1]
+    numbers = first if t.place[f] >= 0 else last
+    if numbers > first and np.isnan(t.trial_value[numbers - 1]):
+        numbers -= 1
+    for k in range(numbers, last):
+        row[f] = t.trial_value[k]
+        after[k] = _score(t, leaf_value, row, users, end)
+    row[f] = old
+    after[first:numbers] = 0.0
+    if numbers == first:
+        return
+    # Each leaf holds a range of the numbers, which are in their order.
+    for user in range(users, end):
+        stack[0, 0], stack[0, 1], stack[0, 2] = t.roots[t.user_tree[user]], first, numbers
+        height = 1
+        while height > 0:
+            height -= 1
+            node, low, high = stack[height]
+            while t.feature[node] >= 0:
+                x, edge = row[t.feature[node]], t.threshold[node]
+                if t.feature[node] == f:
+                    middle = low + np.searchsorted(t.trial_value[low:high], edge, side="right")
+                    goes = middle > low
+                    if low < middle < high:
+                        stack[height] = t.right[node], middle, high
+                        height, high = height + 1, middle
+                elif np.isnan(x):
+                    goes = t.missing_left[node]
+                elif t.category_set[node] < 0:
+                    goes = x <= edge
+                else:
+                    goes = 0 <= x < t.sets.shape[1] and t.sets[t.category_set[node], int(x)]
+                node = t.left[node] if goes else t.right[node]
+            after[low:high] += leaf_value[node]
+
+
+@compiled
 def _greedy(t: Any, leaf_value: Any, origin: Any, start: Any, level: Any, moves: Any, stops: Any) -> Any:
     """Move a row until its score is at least a level, then back where that is not needed.
 
@@ -437,47 +482,43 @@ def _greedy(t: Any, leaf_value: Any, origin: Any, start: Any, level: Any, moves:
     for f in range(len(row)):
         prices[f] = _price(t, f, origin[f], row[f])
     score = _score(t, leaf_value, row, 0, -1)
+    after, stack = np.zeros(len(t.trial_value)), np.zeros((t.most_leaves + 1, 3), dtype=np.int64)
     count = 0
     for _ in range(moves):
-        reached = score >= level
-        best, at, best_score = np.inf if not reached else _join(t, prices) * (1 - 1e-12), -1, score
+        reached, now = score >= level, _join(t, prices)
+        best, at, best_score = np.inf if not reached else now * (1 - 1e-12), -1, score
         ratio = 0.0
-        now = _join(t, prices)
-        last = -1
-        before = 0.0
-        for k in range(len(t.trial_column)):
-            f = t.trial_column[k]
-            new = t.trial_value[k]
-            old = row[f]
-            price, kept = _price(t, f, origin[f], new), prices[f]
-            # The row's own side of a threshold costs nothing: its own value is tried instead.
-            prices[f] = price
-            cost = _join(t, prices)
-            prices[f] = kept
-            if reached and cost >= best:
+        for f in range(len(row)):
+            first, last = t.trial_start[f], t.trial_start[f + 1]
+            if first == last:
                 continue
-            if f != last:
-                before = _score(t, leaf_value, row, t.user_start[f], t.user_start[f + 1])
-                last = f
-            row[f] = new
-            after = score - before + _score(t, leaf_value, row, t.user_start[f], t.user_start[f + 1])
-            row[f] = old
-            if after >= level:
-                if cost < best:
-                    best, at, best_score = cost, k, after
-            elif not reached and best == np.inf and after > score:
-                gain = (after - score) / (max(cost - now, 0.0) + 1e-9 * (1e-12 + cost))
-                if gain > ratio:
-                    ratio, at, best_score = gain, k, after
+            kept, prices[f] = prices[f], 0.0
+            others = _join(t, prices)
+            prices[f] = kept
+            if reached and others >= best:
+                continue
+            _try_column(t, leaf_value, row, f, after, stack)
+            rest = score - _score(t, leaf_value, row, t.user_start[f], t.user_start[f + 1])
+            for k in range(first, last):
+                price = _price(t, f, origin[f], t.trial_value[k])
+                cost, gained = max(others, price) if t.largest else others + price, rest + after[k]
+                if gained >= level:
+                    if cost < best:
+                        best, at, best_score = cost, k, gained
+                elif not reached and best == np.inf and gained > score:
+                    gain = (gained - score) / (max(cost - now, 0.0) + 1e-9 * (1e-12 + cost))
+                    if gain > ratio:
+                        ratio, at, best_score = gain, k, gained
         if reached:
+            # The row's own value, which may cost less than the numbers that are tried.
             for f in range(len(row)):
                 if prices[f] > 0:
                     kept, old = prices[f], row[f]
                     prices[f], row[f] = 0.0, origin[f]
                     cost = _join(t, prices)
-                    after = _score(t, leaf_value, row, 0, -1) if cost < best else -np.inf
-                    if after >= level:
-                        best, at, best_score = cost, -2 - f, after
+                    gained = _score(t, leaf_value, row, 0, -1) if cost < best else -np.inf
+                    if gained >= level:
+                        best, at, best_score = cost, -2 - f, gained
                     prices[f], row[f] = kept, old
         if at == -1:
             break

@@ -112,6 +112,24 @@ def tree_loss(criterion: Any) -> TreeLoss | None:
     )
 
 
+def tree_problem(
+    reading: TreeReading,
+    data: EncodedRows,
+    loss: TreeLoss | None,
+    cost: Cost | Prices | None,
+    label_cost: LabelCost | None,
+    clip: float | None,
+) -> tuple[TreeProblem, float | None]:
+    """Return the problem that ``certify_trees`` certifies, and the clip of its losses."""
+    price = math.inf if label_cost is None else label_cost.price
+    prices = tree_prices(SquaredL2() if cost is None else cost, reading.ensemble, price)
+    default = {"number": TreeLoss.SQUARED, "probability": TreeLoss.PROBABILITIES}
+    loss = default.get(reading.output, TreeLoss.SOFTMAX) if loss is None else loss
+    if loss is TreeLoss.PROBABILITIES and clip is None:
+        clip = math.log(1000)
+    return TreeProblem(reading.ensemble, prices, loss, *data), clip
+
+
 def certify_trees(
     reading: TreeReading,
     data: Any,
@@ -149,13 +167,7 @@ def certify_trees(
         labels = "predicted"
     rows, targets, weights = _read(reading, data, labels)
     _require_feasible(ensemble, len(rows), time_limit)
-    price = math.inf if label_cost is None else label_cost.price
-    prices = tree_prices(SquaredL2() if cost is None else cost, ensemble, price)
-    default = {"number": TreeLoss.SQUARED, "probability": TreeLoss.PROBABILITIES}
-    loss = default.get(reading.output, TreeLoss.SOFTMAX) if loss is None else loss
-    if loss is TreeLoss.PROBABILITIES and clip is None:
-        clip = math.log(1000)
-    problem = TreeProblem(ensemble, prices, loss, rows, targets)
+    problem, clip = tree_problem(reading, EncodedRows(rows, targets), loss, cost, label_cost, clip)
     labelled = problem.classes is not None
     require(not epsilons or labelled, "epsilon", "be left out for a regression: it has no errors", epsilon)
     by_class = None if class_weights is None else checked_class_weights(class_weights, problem.classes)

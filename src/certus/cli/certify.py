@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
-from contextlib import suppress
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,20 +10,17 @@ from certus import errors
 from certus._progress import progress_bar
 from certus.cli import options as cli
 from certus.cli import output as out
-from certus.cli.certify_trees import certify_tree_model
+from certus.cli.certify_support import certificate_folder, show_certificate, write_certificate, write_files
 from certus.cli.output import console, messages
 from certus.errors import require
 from certus.requirements import Requirement, parsed
 from certus.runs.settings import CertifySettings
-from certus.storage import write
 
 if TYPE_CHECKING:
-    from certus.certificates.cache import ProposalCache, TensorCache
     from certus.certificates.certificate import Certificate
-    from certus.runs.certification import SmoothingSettings
+    from certus.runs.directory import RunDirectory
     from certus.runs.loaded_run import LoadedRun
     from certus.smoothing.certificate import SmoothedCertificate
-    from certus.smoothing.sampling import PredictionCache
 
 
 @cli.command("certify")
@@ -124,13 +117,8 @@ def certify(
     on rules of your own, which are named. Give an interrupted command again to resume it.
     """
     from certus.certificates.parallel import dask_cluster
-    from certus.data import Shard
     from certus.display.render import parts_of
-    from certus.domains import Unbounded
-    from certus.runs import directory
     from certus.runs.certification import SmoothingSettings, certified_source
-    from certus.runs.factory import read_settings
-    from certus.runs.loaded_run import training_rho
     from certus.runs.tree_run import is_tree_run
 
     if int(os.environ.get("WORLD_SIZE") or 1) > 1 or "TORCHELASTIC_RUN_ID" in os.environ:
@@ -138,125 +126,53 @@ def certify(
             "`certus certify` must be started without torchrun, whose processes would all certify the same: "
             "use --jobs K, or --cluster tcp://HOST:8786."
         )
-    wanted = parsed(requirements) if requirements else []
-    for each in wanted:
-        attacked = each.attack is not None and each.attack.name != "certified"
-        require(not attacked, "--require", "judge no attack: certus gate attacks", repr(each.text))
-        bounded = not each.population or options["confidence"] is not None or smoothing is not None
-        require(bounded, "--require", "have --confidence for population:", repr(each.text))
+    with_population = options["confidence"] is not None or smoothing is not None
+    wanted = _parsed_requirements(requirements, with_population=with_population)
     votes = [options.pop(name) for name in ("draws", "votes", "abstain")]
     histories = [rho for rho in options["rho"] if isinstance(rho, str)]
     if not histories:
         names = ("history_by", "history_dates", "quantile")
         cli.refuse_unused(dict.fromkeys(names, "without --rho from:FILE"))
+    certificate: Certificate | SmoothedCertificate
     if is_tree_run(run.path):
         require(not histories, "--rho", "be a number for a tree model", ", ".join(histories))
-        trees = certify_tree_model(
-            run,
-            options,
-            width=width,
-            time_limit=time_limit,
-            allow_code=allow_code,
-            include_data=include_data,
-            output=output,
-            locking=not no_lock,
-            as_json=as_json,
+        settings = _tree_settings(options)
+        folder = certificate_folder(run.path, output, own_labels=settings.own_labels)
+        certificate = _certify_trees(run.path, settings, width, time_limit, allow_code=allow_code)
+        written = write_files(
+            certificate, folder, str(run.path), include_data=include_data, locking=not no_lock
         )
-        _judge(trees, wanted, as_json=as_json)
-        return
-    searched = ("width", "time_limit", "allow_code")
-    cli.refuse_unused(dict.fromkeys(searched, "for a network: it is for tree models"))
-    if smoothing is not None and options["confidence"] is None:
-        options["confidence"] = 0.95
-    own_labels, opened, message = options["own_labels"], run.open(), ""
-    options["rho"] = tuple(rho for rho in options["rho"] if not isinstance(rho, str))
-    folder = output or run.path / (
-        directory.OWN_LABELS_FOLDER if own_labels else directory.CERTIFICATE_FOLDER
-    )
-    out.require_folder("--output", folder)
-    if output is not None or directory.owner_of(folder) is not None:
-        directory.require_owned_folder(directory.CERTIFICATE, "--output", folder)
-    unused: dict[str, str | None] = {}
-    if smoothing is None:
-        unused |= dict.fromkeys(("draws", "votes", "abstain"), "without --smoothing")
     else:
-        reason = "with --smoothing, which uses predictions and not the weights"
-        unused |= dict.fromkeys(("epsilon", "inequality", "own_labels", "gammas"), reason)
-        unused |= dict.fromkeys(("local_radii", "gamma_rounds", "unbounded", "class_weights"), reason)
-        unused["include_data"] = "with --smoothing, whose certificate is checked from its table"
-    if options["confidence"] is None:
-        unused["inequality"] = "without --confidence: it applies to population bounds only"
-        if options["samples"] is None:
-            unused["seed"] = "without --samples and --confidence: nothing is random"
-    if (shard := options["shard"]) is not None:
-        Shard.parse(shard, "--shard")
-        require(smoothing is None, "--shard", "be left out with --smoothing", shard)
-        require(output is not None, "--output", "be given with --shard: each part has a folder", "none")
-        if options["gamma_rounds"] != 0:
-            unused["gamma_rounds"] = "with --shard: parts are merged on one grid of gamma"
-        unused["seed"] = None
-    cli.refuse_unused(unused)
-    if histories:
-        from certus.monitoring.chunks import budget_from_history
-
-        spec = histories[0].removeprefix("from:")
-        require(len(histories) == 1, "--rho", "name one history", ", ".join(histories))
-        by: str | int = int(history_by) if history_by.isdigit() else history_by
-        budget = budget_from_history(
-            run.load(), spec, by=by, dates=history_dates, quantile=quantile, seed=options["seed"]
-        )
-        require(budget.rho > 0, "--rho", "come from a history that moves by more than chance", spec)
-        options["rho"] += (budget.rho,)
-        options["rho_origin"], message = budget.words, f"{budget.words[0].upper()}{budget.words[1:]}."
-    if smoothing is not None:
-        cli.refuse_unused(dict.fromkeys(("jobs", "cluster"), "with --smoothing, which runs in one process"))
-    if shard is not None:
-        options["gamma_rounds"] = 0
-    if not options["rho"] and not options["epsilon"]:
-        if (own := training_rho(opened)) is None:
-            whose = f"{run.path}, which was trained without a rho"
-            raise errors.ArgumentError(f"`--rho` or `--epsilon` must be given for {whose}; got neither.")
-        rho, origin = own
-        options["rho"] = (rho,)
-        words = f"rho = {rho:.4g}, a root mean square distance of {rho**0.5:.3g}, by default: {origin}."
-        message = f"Neither --rho nor --epsilon given: {words}"
-    if options["class_weights"] is None:
-        options["class_weights"] = "equal" if smoothing is not None else read_settings(opened).class_weights
-    options["split"] = options["split"] or ("test" if options["data"] is None else "all")
-    settings = CertifySettings(**options | {"gammas": options["gammas"] or None})
-    trained = run.load()
-    unbounded = isinstance(trained.domain, Unbounded)
-    same = f"for {run.path}, whose inputs are unbounded already" if unbounded else None
-    cli.refuse_unused({"unbounded": same} | cli.unused_without_labels(trained.data))
-    if output is not None:
-        _require_same_problem(trained, folder, own_labels=own_labels)
-    notes = () if settings.data is None else certified_source(trained, settings).notes
-    for line in filter(None, (message, *notes)):
-        messages.print(line)
-    folder.mkdir(parents=True, exist_ok=True)
-    noise = None if smoothing is None else SmoothingSettings(smoothing, *votes)
-    with dask_cluster(cluster):
-        certificate, written = write_certificate(
-            *(trained, settings, noise, folder),
-            jobs=jobs,
-            include_data=include_data,
-            locking=not no_lock,
-        )
-    if as_json:
-        out.print_json(json.loads((folder / written[0]).read_bytes()))
-    else:
-        for part in parts_of(certificate):
-            console.print(part)
-        console.print(f"Written: {', '.join([str(folder / written[0]), *written[1:]])}.")
-    _judge(certificate, wanted, as_json=as_json)
-
-
-def _judge(
-    certificate: Certificate | SmoothedCertificate, wanted: list[Requirement], *, as_json: bool
-) -> None:
-    """Show the outcomes of ``--require``; raise ``FailedCheckError`` unless all passed."""
-    from certus.display.render import parts_of
-
+        searched = ("width", "time_limit", "allow_code")
+        cli.refuse_unused(dict.fromkeys(searched, "for a network: it is for tree models"))
+        if smoothing is not None and options["confidence"] is None:
+            options["confidence"] = 0.95
+        opened = run.open()
+        folder = certificate_folder(run.path, output, own_labels=options["own_labels"])
+        _refuse_unused(options, output, smoothing=smoothing is not None)
+        options["rho"] = tuple(rho for rho in options["rho"] if not isinstance(rho, str))
+        message = ""
+        if histories:
+            message = _estimate_budget(run, histories, options, history_by, history_dates, quantile)
+        elif not options["rho"] and not options["epsilon"]:
+            message = _take_training_budget(opened, options)
+        settings = _network_settings(opened, options, smoothing=smoothing is not None)
+        trained = run.load()
+        _refuse_unused_by_data(trained)
+        if output is not None:
+            _require_same_problem(trained, folder, own_labels=settings.own_labels)
+        notes = () if settings.data is None else certified_source(trained, settings).notes
+        for line in filter(None, (message, *notes)):
+            messages.print(line)
+        noise = None if smoothing is None else SmoothingSettings(smoothing, *votes)
+        with dask_cluster(cluster):
+            certificate, written = write_certificate(
+                *(trained, settings, noise, folder),
+                include_data=include_data,
+                locking=not no_lock,
+                jobs=jobs,
+            )
+    show_certificate(certificate, folder, written, as_json=as_json)
     if wanted:
         judged = certificate.check(wanted)
         for part in parts_of(judged):
@@ -264,70 +180,134 @@ def _judge(
         judged.require()
 
 
-def write_certificate(
-    trained: LoadedRun,
-    settings: CertifySettings,
-    noise: SmoothingSettings | None,
-    folder: Path,
-    *,
-    include_data: bool,
-    locking: bool,
-    jobs: int = 1,
-) -> tuple[Certificate | SmoothedCertificate, list[str]]:
-    """Compute and write a certificate; return it, and the names of its files, the first that of the JSON."""
-    from certus.certificates import files
-    from certus.certificates.cache import ProposalCache
-    from certus.runs.certification import fingerprint
-    from certus.runs.verification import TABLE
-    from certus.smoothing.certificate import SmoothedCertificate
-    from certus.smoothing.sampling import PredictionCache
+def _parsed_requirements(texts: tuple[str, ...], *, with_population: bool) -> list[Requirement]:
+    """Parse ``--require``; raise ``ArgumentError`` for what this certificate cannot answer."""
+    wanted = parsed(texts) if texts else []
+    for each in wanted:
+        attacked = each.attack is not None and each.attack.name != "certified"
+        require(not attacked, "--require", "judge no attack: certus gate attacks", repr(each.text))
+        bounded = with_population or not each.population
+        require(bounded, "--require", "have --confidence for population:", repr(each.text))
+    return wanted
 
-    name = "certificate" if noise is None else "smoothing"
-    file, picture = f"{name}.json", f"{name}.png"
-    write.finish_transaction(folder, file, locking=locking)
-    typed = settings.as_json() | ({} if noise is None else {"noise": asdict(noise)})
-    question = {"settings": typed, "digests": fingerprint(trained, settings)}
-    place = folder / "unfinished", question, messages.print
-    proposals, predictions = ProposalCache(*place), PredictionCache(*place)
-    cache: TensorCache = proposals if noise is None else predictions
 
-    def stored() -> str:
-        what, count = "the predictions so far", cache.count
-        if noise is None:
-            what = f"results at {count} value{'s' if count > 1 else ''} of gamma"
-        return (
-            f"{what} are stored in {cache.folder}; run the same command to continue."
-            if count
-            else out.NOTHING_STORED
+# --- Tree models --------------------------------------------------------------------------------------
+
+
+def _tree_settings(options: dict[str, Any]) -> CertifySettings:
+    """Return the settings for a tree model; raise ``ArgumentError`` for options without effect."""
+    names = ("gammas", "local_radii", "gamma_rounds", "attack_steps", "unbounded", "class_weights", "split")
+    noise = ("smoothing", "draws", "votes", "abstain")
+    unused: dict[str, str | None] = dict.fromkeys((*names, *noise, "model"), "for the run of a tree model")
+    unused["run_data"] = "for the run of a tree model: --data names another table"
+    if options["confidence"] is None:
+        unused["inequality"] = "without --confidence: it applies to population bounds only"
+    cli.refuse_unused(unused)
+    require(bool(options["rho"]), "--rho", "be given for the run of a tree model", None)
+    return CertifySettings(**options | {"split": "all", "class_weights": "equal", "gammas": None})
+
+
+def _certify_trees(
+    run: Path, settings: CertifySettings, width: float, time_limit: float | None, *, allow_code: bool
+) -> Certificate:
+    """Certify the rows of a tree model's table, with a progress bar."""
+    from certus.runs.tree_run import certify_tree_run, load_tree_run
+
+    trained = load_tree_run(run, data=settings.data, allow_code=allow_code)
+    if settings.confidence is not None:
+        messages.print(
+            "A confidence holds if the model was not fitted or tuned on these rows: nothing checks that."
         )
+    with progress_bar(None, f"certifying {run}", messages) as progress:
+        return certify_tree_run(trained, settings, width=width, time_limit=time_limit, progress=progress)
 
-    certificate: Certificate | SmoothedCertificate
-    with out.if_interrupted(stored):
-        written: dict[str, bytes] = {}
-        if noise is None:
-            certificate = compute(trained, settings, proposals, jobs)
-            written[TABLE] = files.sample_table(certificate).encode()
-            certificate.about["digests"]["table"] = hashlib.sha256(written[TABLE]).hexdigest()
-            written |= files.certificate_files(certificate, file, include_data=include_data)
-        else:
-            certificate = compute_smoothed(trained, settings, noise, predictions)
-        try:
-            with write.file_transaction(folder, file, locking=locking) as new:
-                drawn = draw_certificate(certificate, new / picture, trained)
-                if isinstance(certificate, SmoothedCertificate):
-                    certificate.save(new / file)
-                for each, content in written.items():
-                    write.write_atomically(new / each, content)
-        except write.WriteError as error:
-            raise write.WriteError(f"{error} {stored()}") from None
-    if not drawn:  # nor may that of an earlier certificate stay
-        with suppress(OSError):
-            (folder / picture).unlink()
-    if noise is None:
-        files.remove_absent(folder / file, written)
-    cache.clear()
-    others = [each for each in written if each != file] if noise is None else ["smoothing.safetensors"]
-    return certificate, [file, *others, *([picture] if drawn else [])]
+
+# --- Networks -----------------------------------------------------------------------------------------
+
+
+def _refuse_unused(options: dict[str, Any], output: Path | None, *, smoothing: bool) -> None:
+    """Raise ``ArgumentError`` for options that have no effect together."""
+    from certus.data import Shard
+
+    unused: dict[str, str | None] = {}
+    if smoothing:
+        reason = "with --smoothing, which uses predictions and not the weights"
+        names = ("epsilon", "inequality", "own_labels", "gammas", "local_radii", "gamma_rounds", "unbounded")
+        unused |= dict.fromkeys((*names, "class_weights"), reason)
+        unused["include_data"] = "with --smoothing, whose certificate is checked from its table"
+        unused |= dict.fromkeys(("jobs", "cluster"), "with --smoothing, which runs in one process")
+    else:
+        unused |= dict.fromkeys(("draws", "votes", "abstain"), "without --smoothing")
+    if options["confidence"] is None:
+        unused["inequality"] = "without --confidence: it applies to population bounds only"
+        if options["samples"] is None:
+            unused["seed"] = "without --samples and --confidence: nothing is random"
+    if (shard := options["shard"]) is not None:
+        Shard.parse(shard, "--shard")
+        require(not smoothing, "--shard", "be left out with --smoothing", shard)
+        require(output is not None, "--output", "be given with --shard: each part has a folder", "none")
+        if options["gamma_rounds"] != 0:
+            unused["gamma_rounds"] = "with --shard: parts are merged on one grid of gamma"
+        unused["seed"] = None
+    cli.refuse_unused(unused)
+
+
+def _estimate_budget(
+    run: cli.TypedRun,
+    histories: list[str],
+    options: dict[str, Any],
+    by: str,
+    dates: str | None,
+    quantile: float,
+) -> str:
+    """Add the ρ of ``--rho from:FILE`` to the options; return a message about it."""
+    from certus.monitoring.chunks import budget_from_history
+
+    spec = histories[0].removeprefix("from:")
+    require(len(histories) == 1, "--rho", "name one history", ", ".join(histories))
+    chunks: str | int = int(by) if by.isdigit() else by
+    budget = budget_from_history(
+        run.load(), spec, by=chunks, dates=dates, quantile=quantile, seed=options["seed"]
+    )
+    require(budget.rho > 0, "--rho", "come from a history that moves by more than chance", spec)
+    options["rho"] += (budget.rho,)
+    options["rho_origin"] = budget.words
+    return f"{budget.words[0].upper()}{budget.words[1:]}."
+
+
+def _take_training_budget(run: RunDirectory, options: dict[str, Any]) -> str:
+    """Put the ρ of the run's training into the options; return a message about it."""
+    from certus.runs.loaded_run import training_rho
+
+    if (own := training_rho(run)) is None:
+        whose = f"{run.path}, which was trained without a rho"
+        raise errors.ArgumentError(f"`--rho` or `--epsilon` must be given for {whose}; got neither.")
+    rho, origin = own
+    options["rho"] = (rho,)
+    words = f"rho = {rho:.4g}, a root mean square distance of {rho**0.5:.3g}, by default: {origin}."
+    return f"Neither --rho nor --epsilon given: {words}"
+
+
+def _network_settings(run: RunDirectory, options: dict[str, Any], *, smoothing: bool) -> CertifySettings:
+    """Return the settings for a network, with the defaults that depend on the run."""
+    from certus.runs.factory import read_settings
+
+    if options["class_weights"] is None:
+        options["class_weights"] = "equal" if smoothing else read_settings(run).class_weights
+    if options["shard"] is not None:
+        options["gamma_rounds"] = 0
+    options["split"] = options["split"] or ("test" if options["data"] is None else "all")
+    options["gammas"] = options["gammas"] or None
+    return CertifySettings(**options)
+
+
+def _refuse_unused_by_data(trained: LoadedRun) -> None:
+    """Raise ``ArgumentError`` for options that have no effect on the run's data."""
+    from certus.domains import Unbounded
+
+    unbounded = isinstance(trained.domain, Unbounded)
+    same = f"for {trained.run.path}, whose inputs are unbounded already" if unbounded else None
+    cli.refuse_unused({"unbounded": same} | cli.unused_without_labels(trained.data))
 
 
 def _require_same_problem(trained: LoadedRun, folder: Path, *, own_labels: bool) -> None:
@@ -347,43 +327,3 @@ def _require_same_problem(trained: LoadedRun, folder: Path, *, own_labels: bool)
     taken = directory.CERTIFICATE_FOLDER if own_labels else directory.OWN_LABELS_FOLDER
     rule = "be a different folder: certificates of given and of predicted labels are stored separately"
     require(not other and not out.same_place(folder, run / taken), "--output", rule, folder)
-
-
-def compute(
-    trained: LoadedRun, settings: CertifySettings, cache: ProposalCache | None, jobs: int = 1
-) -> Certificate:
-    """Return the certificate, with a progress bar; the points proposed at each γ are kept in the cache."""
-    from certus.models.own_code import is_own_file
-    from certus.runs.certification import certify_run
-
-    with progress_bar(None, f"certifying {trained.run.path}", messages) as progress:
-        try:
-            return certify_run(trained, settings, cache=cache, progress=progress, n_jobs=jobs)
-        except errors.UnreadableModelError as error:
-            model = f" --model {trained.settings.model}" if is_own_file(trained.settings.model) else ""
-            hint = f"certus certify {trained.run.path}{model} --smoothing SIGMA"
-            raise errors.UnreadableModelError(f"{error} From the command line: {hint}.") from None
-
-
-def compute_smoothed(
-    trained: LoadedRun,
-    settings: CertifySettings,
-    noise: SmoothingSettings,
-    cache: PredictionCache | None,
-) -> SmoothedCertificate:
-    """Return the certificate by smoothing, with a progress bar."""
-    from certus.runs.certification import certify_smoothed_run
-
-    with progress_bar(None, f"certifying {trained.run.path} in noise", messages) as progress:
-        return certify_smoothed_run(trained, settings, noise, progress, cache)
-
-
-def draw_certificate(certificate: Certificate | SmoothedCertificate, path: Path, trained: LoadedRun) -> bool:
-    """Draw a certificate; return False where it cannot be drawn, and say why."""
-    run, data = trained.run.path, trained.data.name
-    try:
-        certificate.plot(path, title=str(run) if run.name == data else f"{run}, on {data}")
-    except errors.UnsupportedError as reason:
-        messages.print(f"No figure: {reason}")
-        return False
-    return True

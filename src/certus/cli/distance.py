@@ -29,13 +29,14 @@ if TYPE_CHECKING:
 @cli.command("distance")
 @cli.argument("first")
 @cli.argument("second")
+@cli.new_rows_options
+@cli.panel("Run and output")
 @cli.option("--label-cost", type=float, show_default="labels do not change", help="Cost of changing a label.")
 @cli.option("--run", type=cli.PATH, help="Run directory to certify at the measured distance.")
 @cli.option("--samples", type=int, show_default="all", help="Number of samples of each, drawn at random.")
 @cli.option("--seed", default=0, help="Seed of the drawn samples, the halves and the blocks.")
 @cli.model_option
 @cli.run_data_option
-@cli.new_rows_options
 @cli.json_option
 def distance(
     first: str,

@@ -19,28 +19,37 @@ if TYPE_CHECKING:
 
 @cli.command("import")
 @cli.argument("model_file", type=cli.PATH, required=False)
+@cli.panel("Model")
 @cli.option("--weights", type=cli.PATH, help="safetensors file with a network's state dict.")
-@cli.option("--data", required=True, help="Data set of the model, as for certus train.")
 @cli.option("--model", metavar="NAME", help="Network name, or FILE.py:FACTORY to execute, for --weights.")
-@cli.option("--output", "-o", type=cli.PATH, required=True, help="Run directory to create.")
-@cli.option("--seed", default=0, help="Seed of the data split.")
-@cli.option("--target", help="Column of a csv: file to predict.", show_default="the last column")
-@cli.option("--standardize/--no-standardize", default=True, help="Standardise features as in the training.")
-@cli.panel("Tree models")
 @cli.option(
-    "--allow-code",
-    is_flag=True,
-    help="Load a MODEL_FILE that is a pickle or a joblib file: it executes code.",
+    "--allow-code", is_flag=True, help="Load a MODEL_FILE that is a pickle or joblib file: it executes code."
 )
-@cli.option("--iterations", type=int, help="Rounds of boosting to use; 0 for all.", show_default="the best")
-@cli.option("--drop", default="", help="Columns of the table that the model does not have.")
-@cli.option("--encoding", default="utf-8", help="Text encoding of a csv: file, such as latin-1.")
-@cli.option("--separator", default=",", help="Column separator of a csv: file, such as ;.")
+@cli.option(
+    "--iterations",
+    type=int,
+    help="Rounds of boosting of a tree model to use; 0 for all.",
+    show_default="the best",
+)
+@cli.panel("Data")
+@cli.option("--data", required=True, help="Data set of the model, as for certus train.")
+@cli.option("--target", help="Column of a table to predict.", show_default="the last column")
+@cli.option("--drop", default="", help="Columns of the table that a tree model does not have.")
+@cli.option("--encoding", default="utf-8", help="Text encoding of a tree model's csv: file.")
+@cli.option("--separator", default=",", help="Column separator of a tree model's csv: file, such as ;.")
 @cli.option(
     "--feature-cost",
     default="",
-    help="Cost factors of columns, such as town=3,age=inf; inf keeps a column fixed.",
+    help="Cost factors of a tree model's columns, such as town=3,age=inf; inf keeps a column fixed.",
 )
+@cli.option(
+    "--standardize/--no-standardize",
+    default=True,
+    help="Standardise a network's features as in its training.",
+)
+@cli.option("--seed", default=0, help="Seed of the split of a network's data.")
+@cli.panel("Output")
+@cli.option("--output", "-o", type=cli.PATH, required=True, help="Run directory to create.")
 @cli.no_lock_option
 @cli.json_option
 def import_weights(

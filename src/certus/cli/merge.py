@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from certus import errors
 from certus._progress import counting_bar
 from certus.cli import options as cli
 from certus.cli import output as out
-from certus.cli.output import console, messages
-from certus.storage import write
+from certus.cli.certify_support import show_certificate, title_of, write_files
+from certus.cli.output import messages
 
 if TYPE_CHECKING:
     from certus.data import Samples
@@ -49,11 +47,11 @@ def merge(
     """
     from certus.certificates import Certificate, files
     from certus.certificates.merging import merge_certificates
-    from certus.display.render import parts_of
     from certus.runs import directory
-    from certus.runs.certification import certified_data, fingerprint
+    from certus.runs.certification import certified_data, fingerprint, verify_for_run
     from certus.runs.settings import CertifySettings
     from certus.runs.verification import Statement, certified_folder
+    from certus.storage.files import convert
 
     out.require_folder("--output", output)
     directory.require_owned_folder(directory.CERTIFICATE, "--output", output)
@@ -68,27 +66,16 @@ def merge(
             if other := statement.other_problem(trained):
                 raise errors.VerificationError(f"{path} is not verified: {other[0]}")
             rows.append(certified_data(trained, statement.settings).data)
-            certificates.append(files.read_certificate(path).verify(rows[-1]))
+            certificate = files.read_certificate(path)
+            checked = verify_for_run(certificate, trained, statement.settings, rows[-1])
+            certificates.append(files.with_checked(certificate, checked))
             advance(1)
     merged = merge_certificates(certificates, rows)
     about = merged.about
     if not about:
         raise errors.ArgumentError("`PARTS` must be certificates of shards (certus certify --shard).")
-    values: dict[str, Any] = {
-        name: tuple(each) if isinstance(each, list) else each for name, each in about["settings"].items()
-    }
-    settings = CertifySettings(**values)
-    # There is no table of samples: each part has its own.
-    about["digests"] = fingerprint(trained, settings) | {"table": hashlib.sha256(b"").hexdigest()}
-    written = files.certificate_files(merged, "certificate.json", include_data=include_data)
-    output.mkdir(parents=True, exist_ok=True)
-    with write.file_transaction(output, "certificate.json") as new:
-        for name, content in written.items():
-            write.write_atomically(new / name, content)
-    files.remove_absent(output / "certificate.json", written)
-    if as_json:
-        out.print_json(json.loads((output / "certificate.json").read_bytes()))
-        return
-    for part in parts_of(merged):
-        console.print(part)
-    console.print(f"Written: {', '.join(str(output / name) for name in written)}.")
+    # Each part has a table of its samples.
+    about["digests"] = fingerprint(trained, convert(about["settings"], CertifySettings))
+    title = title_of(trained)
+    written = write_files(merged, output, title, include_data=include_data, with_table=False)
+    show_certificate(merged, output, written, as_json=as_json)

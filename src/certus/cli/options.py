@@ -51,6 +51,9 @@ class Budget(click.ParamType[Any]):
 
     name = "float"
 
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
+        return "FLOAT|from:FILE"
+
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if isinstance(value, str) and value.startswith("from:"):
             return value
@@ -93,8 +96,11 @@ class Option(_Parameter, click.Option):
         self.panel = panel
 
     def get_help_extra(self, ctx: click.Context) -> Any:
-        """Return the default as it is, without the brackets that click puts around one in words."""
+        """Return the default as it is: without the brackets that click puts around one in words, and without
+        an empty one."""
         extra = super().get_help_extra(ctx)
+        if self.default == "":
+            extra.pop("default", None)
         if isinstance(self.show_default, str):
             extra["default"] = self.show_default
         return extra
@@ -331,8 +337,8 @@ def _option(field: Field[Any], kind: Any) -> Callable[[_Function], _Function]:
         settings |= {"multiple": True, "default": ()}
     elif about["default_text"]:
         settings["default"] = None
-    if about["default_text"] or default == "":
-        settings["show_default"] = about["default_text"] or False
+    if about["default_text"]:
+        settings["show_default"] = about["default_text"]
     kind = next((part for part in get_args(kind) if part is not type(None)), kind)
     if kind is bool:
         pair = f"{flags[0]}/--no-{flags[0][2:]}" if default else flags[0]
@@ -462,23 +468,7 @@ def unused_by_source(spec: str) -> dict[str, str | None]:
     from certus.datasets.catalogue import TABLES
 
     reason = None if spec.startswith(TABLES) else f"for {spec}: it is for csv:FILE and parquet:FILE"
-    unused: dict[str, str | None] = dict.fromkeys(
-        (
-            *(
-                "target",
-                "drop",
-                "keep",
-                "categorical",
-                "missing",
-                "decimal",
-                "thousands",
-                "na",
-                "date_format",
-            ),
-            *("max_categories", "date_features", "split", "split_by"),
-        ),
-        reason,
-    )
+    unused: dict[str, str | None] = {field.name: reason for field in fields(TableOptions)}
     if not spec.startswith("csv:"):
         unused |= dict.fromkeys(("encoding", "separator"), reason or f"for {spec}: it is for csv:FILE")
     return unused

@@ -18,12 +18,13 @@ if TYPE_CHECKING:
 
 
 @cli.command("predict")
+@cli.new_rows_options
+@cli.panel("Run and output")
 @cli.option("--radius/--no-radius", default=True, help="Certify a radius for the prediction of each row.")
 @cli.option("--reach", default=0.5, help="Largest radius to search for.")
 @cli.option("--output", "-o", type=cli.PATH, show_default="stdout", help="CSV file to write.")
 @cli.takes_run
 @cli.argument("data")
-@cli.new_rows_options
 @cli.json_option
 def predict(
     run: cli.TypedRun,

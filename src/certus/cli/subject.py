@@ -17,6 +17,7 @@ from certus.requirements import GateResult, Requirement
 if TYPE_CHECKING:
     from certus.certificates.certificate import Certificate
     from certus.data import Samples
+    from certus.kernel.check import Checked
     from certus.runs.loaded_run import LoadedRun
     from certus.runs.settings import CertifySettings
     from certus.runs.tree_run import TreeRun
@@ -51,7 +52,7 @@ class NetworkSubject:
         return None if own is None else own[0]
 
     def certify(self, settings: CertifySettings, file: Path) -> None:
-        from certus.cli.certify import write_certificate
+        from certus.cli.certify_support import write_certificate
 
         write_certificate(self.trained, settings, None, file.parent, include_data=False, locking=self.locking)
 
@@ -68,12 +69,11 @@ class NetworkSubject:
 
         return certified_data(self.trained, settings).data
 
-    def require_same_model(self, file: Path, rows: Samples) -> None:
-        """Raise unless the network of the certificate computes what the run's does."""
-        from certus.certificates.graph_files import GRAPH, require_same_network
-        from certus.kernel.check import sibling
+    def verify(self, certificate: Certificate, settings: CertifySettings) -> Checked:
+        """Let the kernel check a certificate; raise unless it is about the problem of the run."""
+        from certus.runs.certification import verify_for_run
 
-        require_same_network(sibling(file, GRAPH), self.trained.model, rows.inputs)
+        return verify_for_run(certificate, self.trained, settings, self.rows(settings))
 
     def attacked(
         self, wanted: Sequence[Requirement], settings: CertifySettings | None, confidence: float
@@ -132,12 +132,12 @@ class TreeSubject:
         return None
 
     def certify(self, settings: CertifySettings, file: Path) -> None:
-        from certus.cli.certify_trees import write_tree_certificate
+        from certus.cli.certify_support import write_files
         from certus.runs.tree_run import certify_tree_run
 
         with progress_bar(None, f"certifying {self.path}", messages) as progress:
             certificate = certify_tree_run(self._at(settings), settings, progress=progress)
-        write_tree_certificate(certificate, file.parent, title=str(self.path), locking=self.locking)
+        write_files(certificate, file.parent, str(self.path), locking=self.locking)
 
     def _at(self, settings: CertifySettings) -> TreeRun:
         """The run with the table of the settings."""
@@ -169,8 +169,11 @@ class TreeSubject:
             return chosen
         return Samples(chosen.inputs, reading.encode_targets(reading.predict(chosen.inputs)))
 
-    def require_same_model(self, file: Path, rows: Samples) -> None:
-        """The digest of the model's file is compared by ``differences``."""
+    def verify(self, certificate: Certificate, settings: CertifySettings) -> Checked:
+        """Let the kernel check a certificate; raise unless it is about the trees of the run."""
+        from certus.runs.tree_run import verify_for_tree_run
+
+        return verify_for_tree_run(certificate, self._at(settings), settings, self.rows(settings))
 
     def attacked(
         self, wanted: Sequence[Requirement], settings: CertifySettings | None, confidence: float
@@ -222,6 +225,7 @@ def checked_certificate(
     ``UnsupportedError`` if the certificate cannot be checked.
     """
     from certus.certificates.certificate import Certificate
+    from certus.certificates.files import with_checked
     from certus.runs.verification import is_smoothed
     from certus.smoothing.certificate import SmoothedCertificate
 
@@ -230,7 +234,5 @@ def checked_certificate(
         return SmoothedCertificate.load(file).verify(), settings
     certificate = Certificate.load(file)
     if certificate.no_proof is None:
-        rows = subject.rows(settings)
-        certificate = certificate.verify(rows)
-        subject.require_same_model(file, rows)
+        certificate = with_checked(certificate, subject.verify(certificate, settings))
     return certificate, settings

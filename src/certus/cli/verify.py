@@ -14,7 +14,7 @@ from certus.storage.write import finish_transaction, pending_transaction
 
 if TYPE_CHECKING:
     from certus.certificates import Certificate
-    from certus.data import Samples
+    from certus.kernel.check import Checked
     from certus.runs.loaded_run import LoadedRun
     from certus.runs.verification import Statement
     from certus.smoothing.certificate import SmoothedCertificate
@@ -136,29 +136,23 @@ def _judge(file: Path, data: Path | None, typed: _Run, recompute: bool, redraw: 
 def _checked(file: Path, data: Path | None, typed: _Run) -> _Outcome:
     """Let the kernel check a certificate from its files and the rows."""
     from certus.certificates.files import check_certificate, read_certificate
-    from certus.certificates.graph_files import GRAPH, require_same_network
     from certus.kernel.__main__ import table
     from certus.kernel.check import ROWS, sibling
-    from certus.runs.certification import certified_data
+    from certus.runs.certification import certified_data, verify_for_run
     from certus.runs.verification import Statement
 
-    certificate, rows, model = read_certificate(file), None, None
-    if (
-        data is None
-        and not sibling(file, ROWS).exists()
-        and "run" in certificate.about
-        and _of_trees(certificate)
-    ):
-        rows = _tree_rows(certificate, typed)
-    elif data is None and not sibling(file, ROWS).exists() and "run" in certificate.about:
+    certificate = read_certificate(file)
+    if data is not None or sibling(file, ROWS).exists() or "run" not in certificate.about:
+        checked = check_certificate(certificate, data)
+    elif _of_trees(certificate):
+        checked = _checked_trees(certificate, typed)
+    else:
         stated = Statement.read(file)
         trained = typed.load(stated)
         if other := stated.other_problem(trained):
             return _Outcome(other)
-        rows, model = certified_data(trained, stated.settings).data, trained.model
-    checked = check_certificate(certificate, data or rows)
-    if rows is not None and model is not None:
-        require_same_network(sibling(file, GRAPH), model, rows.inputs)
+        rows = certified_data(trained, stated.settings).data
+        checked = verify_for_run(certificate, trained, stated.settings, rows)
     numbers = {
         "evidence": checked.statement.evidence if checked.verified else None,
         "assumptions": list(checked.assumptions),
@@ -171,21 +165,16 @@ def _of_trees(certificate: Certificate) -> bool:
     return certificate.about.get("kind") == "trees"
 
 
-def _tree_rows(certificate: Certificate, typed: _Run) -> Samples:
-    """The certified rows of the run of a tree model."""
-    from certus.data import Samples
+def _checked_trees(certificate: Certificate, typed: _Run) -> Checked:
+    """Let the kernel check a certificate on the rows of the run of a tree model."""
+    from certus.cli.subject import TreeSubject
     from certus.runs.settings import CertifySettings
-    from certus.runs.tree_run import chosen_rows, load_tree_run
     from certus.storage.files import convert
 
     run, _, _ = typed.typed
-    settings = convert(certificate.about["settings"], CertifySettings)
-    run = Path(certificate.about["run"]) if run is None else run
-    trained = load_tree_run(run, data=settings.data, allow_code=typed.allow_code)
-    chosen = chosen_rows(trained, settings).data
-    if not settings.own_labels:
-        return chosen
-    return Samples(chosen.inputs, trained.reading.encode_targets(trained.reading.predict(chosen.inputs)))
+    place = Path(certificate.about["run"]) if run is None else run
+    subject = TreeSubject(place, locking=False, allow_code=typed.allow_code)
+    return subject.verify(certificate, convert(certificate.about["settings"], CertifySettings))
 
 
 def _check_table(file: Path, certificate: SmoothedCertificate) -> _Outcome:
@@ -200,7 +189,7 @@ def _check_table(file: Path, certificate: SmoothedCertificate) -> _Outcome:
 
 def _recomputed(file: Path, stated: Statement, typed: _Run) -> _Outcome:
     """Compare the file with the recomputed certificate."""
-    from certus.cli.certify import compute, compute_smoothed
+    from certus.cli.certify_support import compute, compute_smoothed
 
     trained = typed.load(stated)
     if other := stated.other_problem(trained):

@@ -82,8 +82,10 @@ class Comparison(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Checked:
-    """Result of a check: the kernel's own statement, and all comparisons with the file."""
+    """Result of a check: the problem of the files, the kernel's own statement about it, and all comparisons
+    with certificate.json."""
 
+    problem: Problem | TreeProblem
     statement: Statement
     comparisons: list[Comparison]
     assumptions: tuple[str, ...]
@@ -153,7 +155,7 @@ def check(path: Path, data: Path | Tensors | None = None) -> Checked:
     people: tuple[str, ...] = () if statement.population is None else (DRAWS,)
     if people and isinstance(problem, TreeProblem):
         people = (DRAWS, SEARCHES)
-    return Checked(statement, comparisons, statement.assumptions + people)
+    return Checked(problem, statement, comparisons, statement.assumptions + people)
 
 
 def _rows(path: Path, data: Path | Tensors | None) -> Tensors:

@@ -13,17 +13,26 @@ import numpy as np
 import torch
 
 import certus
+from certus._eval_mode import unwrapped
 from certus._progress import ProgressFunction
+from certus.bounds.analysis import kernel_cost
+from certus.bounds.criteria import read_criterion
+from certus.bounds.network import read_network
 from certus.certificates import Certificate, certify
 from certus.certificates.cache import ProposalCache
+from certus.certificates.files import check_certificate
+from certus.certificates.graph_files import require_same_problem
 from certus.certificates.parallel import Progress
 from certus.costs import LabelCost
-from certus.data import Subset, choose_rows
+from certus.data import Samples, Subset, choose_rows
 from certus.datasets import SplitDataset, load
 from certus.datasets.catalogue import TABLES
 from certus.datasets.new_data import load_like
-from certus.domains import Unbounded
-from certus.errors import require, require_number
+from certus.domains import Domain, Unbounded
+from certus.errors import VerificationError, require, require_number
+from certus.kernel.check import Checked
+from certus.kernel.problem import Problem
+from certus.kernel.rows import with_columns
 from certus.runs.files import serialize
 from certus.runs.loaded_run import LoadedRun, check_holdout, named_split
 from certus.runs.settings import CertifySettings
@@ -85,9 +94,7 @@ def certify_run(
     if settings.confidence is not None:
         require_holdout(trained, settings)
     chosen = certified_data(trained, settings)
-    data, domain = chosen.data, Unbounded() if settings.unbounded else trained.domain
-    criterion = trained.certified_criterion
-    counts = balancing_weights(trained.data).tolist() if settings.class_weights == "balanced" else None
+    data, domain, criterion = chosen.data, _domain(trained, settings), trained.certified_criterion
     certificate = certify(
         trained.loss.model,
         (data.inputs, None if settings.own_labels else data.targets),
@@ -99,7 +106,7 @@ def certify_run(
         confidence=settings.confidence,
         clip=settings.clip,
         gammas=settings.gammas,
-        class_weights=counts,
+        class_weights=_class_weights(trained, settings),
         label_cost=_label_cost(trained, settings),
         inequality=settings.inequality if settings.confidence is not None else None,
         seed=settings.seed,
@@ -113,6 +120,40 @@ def certify_run(
     )
     problem = {"criterion": criterion, "cost": trained.cost, "domain": domain}
     return replace(certificate, about=_about(trained, settings, chosen, problem))
+
+
+def certified_problem(trained: LoadedRun, settings: CertifySettings, data: Samples) -> Problem:
+    """Return the problem that ``certify_run`` certifies in the kernel's form, without samples."""
+    label_cost, loss = _label_cost(trained, settings), read_criterion(trained.certified_criterion)
+    shape, targets = tuple(data.inputs.shape[1:]), data.targets[:0]
+    graph, cost = read_network(unwrapped(trained.model), shape).graph, kernel_cost(trained.cost, shape)
+    cost = cost if label_cost is None else replace(cost, label_price=label_cost.price)
+    nothing = data.inputs[:0].double(), targets.double() if loss is None else targets.long()
+    problem = Problem.of(graph, loss, cost, _domain(trained, settings).kernel(), nothing)
+    return problem if data.encoding is None else with_columns(problem, data.encoding.discrete)
+
+
+def _domain(trained: LoadedRun, settings: CertifySettings) -> Domain:
+    return Unbounded() if settings.unbounded else trained.domain
+
+
+def _class_weights(trained: LoadedRun, settings: CertifySettings) -> list[float] | None:
+    return balancing_weights(trained.data).tolist() if settings.class_weights == "balanced" else None
+
+
+def verify_for_run(
+    certificate: Certificate, trained: LoadedRun, settings: CertifySettings, data: Samples
+) -> Checked:
+    """Let the kernel check a loaded certificate on its samples; raise ``VerificationError`` unless network,
+    loss, cost, domain and columns are those of the run, and losses are clipped and weighed as asked."""
+    assert certificate.file is not None
+    checked = check_certificate(certificate, data)
+    require_same_problem(certificate.file, checked.problem, certified_problem(trained, settings, data))
+    weights = _class_weights(trained, settings)
+    asked = settings.clip, None if weights is None else tuple(weights)
+    if (certificate.clip, certificate.class_weights) != asked:
+        raise VerificationError(f"{certificate.file} is not verified: its losses count otherwise.")
+    return checked
 
 
 def _label_cost(trained: LoadedRun, settings: CertifySettings) -> LabelCost | None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -27,7 +28,7 @@ from certus.errors import (
     require_numbers,
 )
 from certus.kernel.binomial import Floats
-from certus.kernel.smoothing import UPPER_SHARE, SmoothedStatement, VotingRule
+from certus.kernel.smoothing import UPPER_SHARE, GammaDesign, SmoothedStatement, VotingRule
 from certus.losses import Criterion, CrossEntropy, MissProbability, as_criterion, inferred_criterion
 from certus.smoothing.certificate import Quantity, SmoothedCertificate, rules_of, table_tensors
 from certus.smoothing.design import bounded_move, make_design, mean_lower_bound, prove_means
@@ -130,79 +131,37 @@ def certify_smoothed(
         samples, others = _read(model, predictor, data, calibration, cost, label_cost, seed)
         targets, labelled = samples.targets, not samples.targets.is_floating_point()
         loss, every_rule = _clipped(criterion, clip, predictor, samples), rules_of(votes, abstain)
-        rule = every_rule["vote"]
         if not labelled and loss is None:
             raise ArgumentError(
                 "`clip` must be given for a regression: a squared error has no bound; got None."
             )
         labels_known = loss is None or not labelled or bool((targets != UNKNOWN_TARGET).all())
         require(labels_known, "targets", "be classes of the model if a loss is certified", "other labels")
-
-        # Some of the samples, and noisy copies of them, as many as fit into one batch.
-        tried = samples.inputs[:TRIED]
-        copies_of = noisy_batches(tried, noise, copies=_TRIED_COPIES, seed=seed, stream=CERTIFIED)
-        checked = predictor.check_apart(
-            torch.cat([tried, next(copies_of).points]), labelled=labelled, scored=loss is not None
-        )
-
-        attacked = attack_steps > 0 and max(rhos) > 0
-        walked = (attack_steps + 1) * (BLIND_COPIES if predictor.module is None else COPIES)
-        measured = _MOVES * (draws + (votes if labelled else 0))
-        planned = draws * (len(others) + len(samples)) + attacked * (walked + measured) * len(samples)
-        work = Work(planned + checked, report)
-        work.advance(checked)
-
-        observed = partial(
-            predict_noisy, predictor, noise=noise, seed=seed, progress=work.advance, cache=cache
-        )
-        before = observed(others, copies=draws, stream=CALIBRATION, loss=loss)
         names = (["error", "vote", "ideal_vote"] if labelled else []) + ([] if loss is None else ["loss"])
         rules = {name: every_rule[name] for name in names}
         failure = (1 - confidence) / len(rules)
         above, below = UPPER_SHARE * failure, (1 - UPPER_SHARE) * failure
-        each = below / (1 + _MOVES)
+        experiment = _Experiment(
+            *(predictor, noise, samples, others, loss, every_rule["vote"], draws, seed),
+            *(below / (1 + _MOVES), cache, Work(1.0, report)),
+        )
+        checked = experiment.check_model()
+        attacked = attack_steps > 0 and max(rhos) > 0
+        measured = _MOVES * (draws + (votes if labelled else 0))
+        planned = draws * (len(others) + len(samples))
+        planned += attacked * (experiment.walked(attack_steps) + measured) * len(samples)
+        experiment.work.total = planned + checked
+        experiment.work.advance(checked)
+        before = experiment.predict(others, draws, CALIBRATION, loss)
         price = None if label_cost is None else label_cost.price
         plans = {
             name: make_design(
-                kind, _counts(name, before), draws, rhos, sigma, price, samples=len(samples), failure=above
+                rule, _counts(name, before), draws, rhos, sigma, price, samples=len(samples), failure=above
             )
-            for name, kind in rules.items()
+            for name, rule in rules.items()
         }
-        seen = observed(samples, copies=draws, stream=CERTIFIED, loss=loss)
-        order = random_order(len(samples), seed)
-        moves: dict[str, list[Move]] = {name: [] for name in plans}
-        if attacked:
-            # Quantities that are measured together, the rule that moves are chosen by, and the copies.
-            searches = [([name for name in plans if name in ("error", "loss")], ONE_DRAW, draws)]
-            searches += [(["vote"], rule, votes)] if labelled else []
-            gammas = {}
-            for name, designs in plans.items():  # some of Γ, from the first to the last
-                places = np.linspace(0, len(designs) - 1, min(_MOVES, len(designs)))
-                gammas[name] = [designs[place].gamma for place in np.unique(np.rint(places).astype(int))]
-            more = sum(copies * len(gammas[names[0]]) for names, _, copies in searches)
-            work.total = work.done + len(samples) * (walked + more)
-            reach = _REACH * math.sqrt(max(rhos))
-            most = 1.001 * reach**2
-            paths = find_paths(
-                predictor,
-                samples,
-                noise,
-                radius=reach,
-                steps=attack_steps,
-                seed=seed,
-                others=others,
-                loss=None if labelled else loss,
-                progress=work.advance,
-            )
-            streams = itertools.count(FRESH)
-            for names, kind, copies in searches:
-                for gamma in gammas[names[0]]:
-                    points, costs = paths.moved(gamma, kind, most)
-                    moved, of_loss = Samples(points, targets), None if names == ["vote"] else loss
-                    fresh = observed(moved, copies=copies, stream=next(streams), loss=of_loss)
-                    for name in names:
-                        values = _measurements(name, fresh, rule, targets)
-                        moves[name].append(bounded_move(costs, values, most, order, each))
+        seen = experiment.predict(samples, draws, CERTIFIED, loss)
+        moves = experiment.moves(plans, rhos, attack_steps) if attacked else {name: [] for name in plans}
         scales = {name: loss.clip if loss is not None and name == "loss" else 1.0 for name in plans}
         asked = (float(sigma), confidence, len(samples), draws, seed, price)
         claim = SmoothedStatement(*asked, {name: (rules[name], scales[name]) for name in plans}, {})
@@ -210,21 +169,17 @@ def certify_smoothed(
         proof, tables = prove_means(
             claim, {name: errors for name, errors in observations.items() if errors is not None}, plans
         )
-        quantities = []
-        for name, scale in scales.items():  # from shares of B
-            start = 0.0
-            if name != "ideal_vote":
-                start = mean_lower_bound(_measurements(name, seen, rule, targets), order, each)
-            quantities.append(
-                Quantity(
-                    name,
-                    scale,
-                    dict(proof.means[name]),
-                    scale * start,
-                    tuple(Move(move.cost, scale * move.loss) for move in moves[name]),
-                )
+        quantities = [
+            Quantity(
+                name,
+                scale,
+                dict(proof.means[name]),
+                scale * experiment.unmoved(name, seen),
+                tuple(Move(move.cost, scale * move.loss) for move in moves[name]),
             )
-        work.finish()
+            for name, scale in scales.items()  # from shares of B
+        ]
+        experiment.work.finish()
         return SmoothedCertificate(
             rhos=rhos,
             sigma=float(sigma),
@@ -244,6 +199,123 @@ def certify_smoothed(
             proof=proof,
             tables=tables,
         )
+
+
+@dataclass(frozen=True, eq=False)
+class _Experiment:
+    """Predictions of noisy copies: of the samples to certify, of those for calibration, and of moved ones.
+
+    Attributes:
+        rule: of the deployed vote.
+        failure: δ of each lower bound.
+    """
+
+    predictor: Predictor
+    noise: Noise
+    samples: Samples
+    others: Samples
+    loss: ClippedLoss | None
+    rule: VotingRule
+    draws: int
+    seed: int
+    failure: float
+    cache: PredictionCache | None
+    work: Work
+
+    @property
+    def labelled(self) -> bool:
+        """Whether targets are labels."""
+        return not self.samples.targets.is_floating_point()
+
+    @cached_property
+    def order(self) -> Tensor:
+        """(n,) order in which lower bounds take the samples."""
+        return random_order(len(self.samples), self.seed)
+
+    def check_model(self) -> int:
+        """Refuse a model whose answers depend on chance or on the batch; return the copies that it took."""
+        # Some of the samples, and noisy copies of them, as many as fit into one batch.
+        some, seed = self.samples.inputs[:TRIED], self.seed
+        copies = noisy_batches(some, self.noise, copies=_TRIED_COPIES, seed=seed, stream=CERTIFIED)
+        points = torch.cat([some, next(copies).points])
+        return self.predictor.check_apart(points, labelled=self.labelled, scored=self.loss is not None)
+
+    def walked(self, steps: int) -> int:
+        """The predictions that the paths from one sample take."""
+        return (steps + 1) * (BLIND_COPIES if self.predictor.module is None else COPIES)
+
+    def predict(
+        self, samples: Samples, copies: int, stream: int, loss: ClippedLoss | None
+    ) -> NoisyPredictions:
+        """Predict noisy copies of samples."""
+        return predict_noisy(
+            *(self.predictor, samples, self.noise),
+            copies=copies,
+            seed=self.seed,
+            stream=stream,
+            loss=loss,
+            progress=self.work.advance,
+            cache=self.cache,
+        )
+
+    def unmoved(self, name: str, seen: NoisyPredictions) -> float:
+        """Bound a quantity of the unmoved samples from below, as a share of its largest value."""
+        if name == "ideal_vote":
+            return 0.0
+        return mean_lower_bound(self._measurements(name, seen), self.order, self.failure)
+
+    def moves(
+        self, plans: Mapping[str, Sequence[GammaDesign]], rhos: Sequence[float], steps: int
+    ) -> dict[str, list[Move]]:
+        """Move the samples at a few γ of each plan; bound what is attained there, in fresh noise."""
+        # Quantities that are measured together, the rule that moves are chosen by, and the copies.
+        searches = [([name for name in plans if name in ("error", "loss")], ONE_DRAW, self.draws)]
+        if self.labelled:
+            assert self.rule.votes is not None
+            searches += [(["vote"], self.rule, self.rule.votes)]
+        gammas = {}
+        for name, designs in plans.items():  # some of Γ, from the first to the last
+            places = np.linspace(0, len(designs) - 1, min(_MOVES, len(designs)))
+            gammas[name] = [designs[place].gamma for place in np.unique(np.rint(places).astype(int))]
+        more = sum(copies * len(gammas[names[0]]) for names, _, copies in searches)
+        self.work.total = self.work.done + len(self.samples) * (self.walked(steps) + more)
+        reach = _REACH * math.sqrt(max(rhos))
+        most = 1.001 * reach**2
+        paths = find_paths(
+            *(self.predictor, self.samples, self.noise),
+            radius=reach,
+            steps=steps,
+            seed=self.seed,
+            others=self.others,
+            loss=None if self.labelled else self.loss,
+            progress=self.work.advance,
+        )
+        moves: dict[str, list[Move]] = {name: [] for name in plans}
+        streams = itertools.count(FRESH)
+        for names, rule, copies in searches:
+            for gamma in gammas[names[0]]:
+                points, costs = paths.moved(gamma, rule, most)
+                moved = Samples(points, self.samples.targets)
+                loss = None if names == ["vote"] else self.loss
+                fresh = self.predict(moved, copies, next(streams), loss)
+                for name in names:
+                    values = self._measurements(name, fresh)
+                    moves[name].append(bounded_move(costs, values, most, self.order, self.failure))
+        return moves
+
+    def _measurements(self, name: str, observed: NoisyPredictions) -> Tensor:
+        """Return (n,) unbiased measurements of a quantity, between 0 and 1."""
+        if name == "loss":
+            assert observed.losses is not None
+            return observed.losses.mean(1)
+        assert observed.labels is not None
+        targets, rule = self.samples.targets, self.rule
+        if name == "error":
+            return (observed.labels != targets[:, None]).double().mean(1)
+        assert rule.votes is not None
+        if observed.labels.shape[1] < rule.votes:
+            return torch.zeros(len(targets), dtype=torch.float64)  # too few draws for one vote
+        return (vote_labels(observed.labels[:, : rule.votes], rule) != targets).double()
 
 
 def _read(
@@ -299,17 +371,3 @@ def _counts(name: str, observed: NoisyPredictions) -> Floats:
     counts = observed.losses.sum(1) if name == "loss" and observed.losses is not None else observed.errors
     assert counts is not None
     return np.asarray(counts.numpy(), dtype=np.float64)
-
-
-def _measurements(name: str, observed: NoisyPredictions, rule: VotingRule, targets: Tensor) -> Tensor:
-    """Return (n,) unbiased measurements of a quantity, between 0 and 1."""
-    if name == "loss":
-        assert observed.losses is not None
-        return observed.losses.mean(1)
-    assert observed.labels is not None
-    if name == "error":
-        return (observed.labels != targets[:, None]).double().mean(1)
-    assert rule.votes is not None
-    if observed.labels.shape[1] < rule.votes:
-        return torch.zeros(len(targets), dtype=torch.float64)  # too few draws for one vote: nothing attained
-    return (vote_labels(observed.labels[:, : rule.votes], rule) != targets).double()

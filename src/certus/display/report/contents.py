@@ -21,7 +21,12 @@ from certus.attacks.minimum_norm import minimum_norm_attack
 from certus.bounds import SmoothnessBound, input_smoothness
 from certus.certificates.batching import repeat_words
 from certus.certificates.certificate import Bracket, Certificate
-from certus.certificates.files import PREDICTED_LABELS_STATEMENT, ROWS_STATEMENT, read_certificate
+from certus.certificates.files import (
+    PREDICTED_LABELS_STATEMENT,
+    ROWS_STATEMENT,
+    read_certificate,
+    with_checked,
+)
 from certus.certificates.lower_bounds import transport_rows
 from certus.costs import Cost
 from certus.data import Samples, Subset
@@ -36,7 +41,7 @@ from certus.kernel.smoothing import PREMISES
 from certus.losses import inferred_criterion, loss_and_slope, predicted
 from certus.models.own_code import is_own_file
 from certus.monitoring.history import RESULTS, stored_results
-from certus.runs.certification import certified_data
+from certus.runs.certification import certified_data, verify_for_run
 from certus.runs.directory import CERTIFICATE_FOLDER, OWN_LABELS_FOLDER
 from certus.runs.factory import Feature, features_of
 from certus.runs.loaded_run import LoadedRun
@@ -132,8 +137,9 @@ def measure_run(
         """Read a certificate, and check it on the rows that it names, if it can be checked."""
         stated = read_certificate(path)
         try:
-            rows = certified_data(trained, convert(stated.about["settings"], CertifySettings)).data
-            return stated.verify(rows)
+            settings = convert(stated.about["settings"], CertifySettings)
+            rows = certified_data(trained, settings).data
+            return with_checked(stated, verify_for_run(stated, trained, settings, rows))
         except VerificationError as reason:
             raise RunError(str(reason)) from None
         except (CertusError, LookupError) as reason:
