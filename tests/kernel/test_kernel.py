@@ -40,6 +40,7 @@ LOOPS = {
     "operators.py:_prefix_norms": "over the parts of a product",
     "operators.py:act": "over the axes, or the parts of a product",
     "operators.py:amplify": "over the parts of a product",
+    "operators.py:length_error": "over the parts of a product",
     "operators.py:transposed": "over the parts of a product",
     "passes.py:add": "over m and −m",
     "pointwise.py:_range": "over the listed extrema of a function",

@@ -22,7 +22,7 @@ from torch._ops import OpOverload
 from torch.nn import functional
 from torch.utils._pytree import tree_leaves
 
-from certus.bounds.layer_rules import BUILTIN_RULES, double, per_axis
+from certus.bounds.layer_rules import BUILTIN_RULES, double, in_order, per_axis
 from certus.errors import UnsupportedError
 from certus.kernel.operators import (
     Affine,
@@ -30,7 +30,6 @@ from certus.kernel.operators import (
     Convolution,
     Dense,
     Diagonal,
-    Gather,
     Reshape,
     Transposed,
 )
@@ -199,12 +198,6 @@ def interpolate(call: Call) -> _Translation:
         matrix = functional.interpolate(basis, **wanted, mode="linear", align_corners=call["align_corners"])
         matrices.append(matrix.squeeze(1).T.contiguous())
     return inputs, [AxisProduct(tuple(matrices), None, inputs.shape)]
-
-
-def in_order(index: Tensor, in_shape: Shape) -> Affine:
-    """A gather by its index, or a reshape if it keeps the order."""
-    plain = torch.equal(index.flatten(), torch.arange(math.prod(in_shape)))
-    return Reshape(in_shape, tuple(index.shape)) if plain else Gather(index, in_shape)
 
 
 def scaled_by(factor: float | Tensor, bias: Tensor | None, shape: Shape) -> Affine:

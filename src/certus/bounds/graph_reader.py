@@ -29,10 +29,9 @@ from certus.bounds.function_rules import (
     Call,
     Constant,
     Variable,
-    in_order,
     scaled_by,
 )
-from certus.bounds.layer_rules import find_rule
+from certus.bounds.layer_rules import find_rule, in_order
 from certus.errors import CertusError, UnsupportedError
 from certus.kernel.graph import Node
 from certus.kernel.operators import Reshape

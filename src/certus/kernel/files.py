@@ -34,6 +34,7 @@ from torch import Tensor
 from certus.kernel import operators
 from certus.kernel.costs import Cost, Domain, Lp, Quadratic
 from certus.kernel.graph import Graph, Node
+from certus.kernel.groups import GroupLength, GroupSort
 from certus.kernel.losses import Hinge, Softmax, SquaredError
 from certus.kernel.max_pool import MaxPool
 from certus.kernel.operators import Affine, AxisProduct, Convolution, Dense, Product, Transposed
@@ -72,6 +73,8 @@ KINDS: dict[str, dict[str, tuple[Callable[..., Any], str]]] = {
         "Product": (Product, "parts:primitive*"),
         "Pointwise": (Pointwise, "scalar:scalar in_shape:shape sharpness:sharpness"),
         "MaxPool": (MaxPool, "windows:integers* in_shape:shape"),
+        "GroupSort": (GroupSort, "groups:integers in_shape:shape"),
+        "GroupLength": (GroupLength, "groups:integers in_shape:shape out_shape:shape"),
     },
     "cost": {
         "Lp": (Lp, f"{_COST} p:extended scales:floats?"),

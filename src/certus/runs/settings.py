@@ -186,9 +186,10 @@ class Settings:
     )
     schedule: str = _optimisation_option(
         PLAIN.schedule,
-        "Schedule of the learning rate: constant, or a cosine that falls to 0.",
-        default_text="constant; cosine with --certified",
-        choices=("constant", "cosine"),
+        "Schedule of the learning rate: constant, a cosine that falls to 0, or onecycle, which rises to --lr "
+        "within the first third of the steps and then falls to 0.",
+        default_text="constant; cosine with --certified; onecycle for lipschitz:…",
+        choices=("constant", "cosine", "onecycle"),
     )
     weight_decay: float | str = _optimisation_option(
         0.0,
@@ -284,6 +285,7 @@ class Settings:
     standardize: bool = _data_option(True, "Standardise the features of a table to mean 0 and variance 1.")
     translate: int = _data_option(0, "Largest random translation of training images, in pixels.")
     affine: float = _data_option(0.0, "Strength of the random affine maps of training images, such as 0.1.")
+    flip: bool = _data_option(False, "Mirror training images at random, left to right.")
     folder: str = ""
 
     @property
