@@ -22,6 +22,7 @@ LOOPS = {
     "check.py:_tangents": "over the kinds of parabolas",
     "error_rates.py:population_rate": "over the groups of rows",
     "rules.py:_gap_rules": "over the balls around the samples",
+    "deployment.py:deviation": "over the nodes",
     "files.py:_accept_parts": "over the parts of an operator on moves",
     "rows.py:row_dual_bounds": "over the fixed shares",
     "rows.py:rows_of": "over the columns",

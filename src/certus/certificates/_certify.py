@@ -114,6 +114,7 @@ def certify(
     cache: ProposalCache | None = None,
     width: float = 1.05,
     time_limit: float | None = None,
+    deployment: Literal["float32"] | None = None,
     n_jobs: int = 1,
     checkpoint: str | Path | None = None,
     progress: bool | Callable[[float], None] | None = None,
@@ -178,6 +179,11 @@ def certify(
         cache: stores proposed points, so that an interrupted certification can resume.
         width: for trees, the ratio of upper to lower error rate at which refinement ends.
         time_limit: for trees, the largest time of refinement, in seconds.
+        deployment: "float32" for upper sides about the network as float32 computes it, in any order of
+            summation: every margin is smaller by what such arithmetic can lose (``kernel.deployment``). For
+            dense layers, and, by an assumption that is named, for direct convolutions; with |·|, ReLU, sorting
+            and pooling between them; for cross-entropy. By default they are about real arithmetic with the
+            stored weights.
         n_jobs: number of worker processes; −1 for one per core. Each computes in one thread, so that the
             certificate is the same for any number, bit for bit. Within ``joblib.parallel_config`` its backend
             decides, such as that of a Dask cluster. The model stays in this process: workers get its layers
@@ -197,6 +203,7 @@ def certify(
     rhos, epsilons = _checked_budgets(rho, epsilon, cost)
     rule = "be left out without `confidence`: it applies to population bounds only"
     require(inequality is None or confidence is not None, "inequality", rule, inequality)
+    require(deployment in (None, "float32"), "deployment", "be 'float32', or left out", repr(deployment))
     require(labels in ("given", "predicted"), "labels", "be 'given' or 'predicted'", repr(labels))
     clip = None if clip is None else require_number("clip", clip)
     gammas = None if gammas is None else require_numbers("gammas", gammas)
@@ -211,7 +218,11 @@ def certify(
     domain = Unbounded() if domain is None else domain
     if not isinstance(model, nn.Module) and is_tree_model(model):
         unused: dict[str, object] = {"gammas": gammas, "smoothness": smoothness, "encoding": encoding}
-        unused |= {"cache": cache, "domain": None if isinstance(domain, Unbounded) else domain}
+        unused |= {
+            "cache": cache,
+            "deployment": deployment,
+            "domain": None if isinstance(domain, Unbounded) else domain,
+        }
         unused |= {"n_jobs": None if n_jobs == 1 else n_jobs, "checkpoint": checkpoint}
         for name, given in unused.items():
             require(given is None, name, "be left out for trees", given)
@@ -249,7 +260,17 @@ def certify(
             model, data, criterion = _read_estimator(model, data, criterion)
         except UnreadableModelError as reason:
             raise _refusal(reason) from None
-        others = (label_cost, confidence, clip, gammas, class_weights, smoothness, encoding, cache)
+        others = (
+            label_cost,
+            confidence,
+            clip,
+            gammas,
+            class_weights,
+            smoothness,
+            encoding,
+            cache,
+            deployment,
+        )
         if rho is not None and isinstance(domain, Unbounded) and all(option is None for option in others):
             exact = certify_linear(
                 model, data, rho=rho, epsilon=epsilon, criterion=criterion, cost=cost, labels=labels
@@ -269,7 +290,12 @@ def certify(
     attacked = None
     if not isinstance(criterion, InferredCriterion) and not has_rule(criterion):
         rule = f"be left out with {criterion_name(criterion)}, whose curvature has no known bound"
-        options = {"confidence": confidence, "smoothness": smoothness, "class_weights": class_weights}
+        options = {
+            "confidence": confidence,
+            "deployment": deployment,
+            "smoothness": smoothness,
+            "class_weights": class_weights,
+        }
         for name, option in {**options, "weights": weights}.items():
             require(option is None, name, rule, option)
         whole: tuple[Tensor, Tensor | None]
@@ -307,7 +333,9 @@ def certify(
         except UnreadableModelError as reason:
             raise _refusal(reason, model, gather(part)[0]) from None
         check_wrapper(model, network, problem.inputs)
-        return replace(problem, encoding=encoding)
+        problem = replace(problem, encoding=encoding, deployment=deployment)
+        problem.require_covered()
+        return problem
 
     with progress_bar(progress, "certifying") as report, one_thread():
         portions = Portions.of(source, ask, predicted=labels == "predicted")
@@ -445,6 +473,7 @@ def _solved(engine: Engine, plan: _Plan, more: Sequence[float] = ()) -> Certific
         class_weights=None if by_class is None else tuple(by_class.tolist()),
         differing_predictions=engine.differing_predictions,
         over_rows=problem.kernel.columns is not None,
+        deployment=problem.deployment,
         labels=plan.labels,
         source=engine,
     )

@@ -20,7 +20,16 @@ from certus.storage import write
 if TYPE_CHECKING:
     from certus.certificates import Certificate
 
-_NETWORKS = ("gammas", "local_radii", "gamma_rounds", "attack_steps", "unbounded", "class_weights", "split")
+_NETWORKS = (
+    "gammas",
+    "deployment",
+    "local_radii",
+    "gamma_rounds",
+    "attack_steps",
+    "unbounded",
+    "class_weights",
+    "split",
+)
 _NOISE = ("smoothing", "draws", "votes", "abstain")
 
 

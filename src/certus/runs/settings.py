@@ -426,6 +426,12 @@ class CertifySettings:
     gamma_rounds: int = _bound_option(1, "Number of rounds in which the values of gamma are refined.")
     attack_steps: int = _bound_option(10, "Gradient steps of attacks for the lower bounds; 0 for none.")
     unbounded: bool = _sample_option(False, "Let inputs leave the domain of the data, such as [0, 1].")
+    deployment: str | None = _bound_option(
+        None,
+        "Arithmetic that the upper sides are about: float32, in any order of summation.",
+        default_text="real arithmetic with the stored weights",
+        choices=("float32",),
+    )
     class_weights: str = _sample_option(
         "equal",
         "Weights of the classes in the loss: equal, or balanced by their frequency.",
@@ -450,7 +456,7 @@ class CertifySettings:
 
     def as_json(self) -> dict[str, Any]:
         """Return the settings as JSON. Equal class weights, no origin of ρ and no shard are omitted."""
-        omitted = (("class_weights", "equal"), ("rho_origin", ""), ("shard", None))
+        omitted = (("class_weights", "equal"), ("rho_origin", ""), ("shard", None), ("deployment", None))
         return {
             name: list(value) if isinstance(value, tuple) else value
             for name, value in asdict(self).items()

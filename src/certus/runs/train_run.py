@@ -60,7 +60,11 @@ def start_run(
     trained elsewhere and their result, ``sources`` the user's code that built the network."""
     criterion = build_criterion(settings, data)
     images = data.train.inputs.dim() == 4
-    for name, value in (("translate", settings.translate), ("affine", settings.affine), ("flip", settings.flip)):
+    for name, value in (
+        ("translate", settings.translate),
+        ("affine", settings.affine),
+        ("flip", settings.flip),
+    ):
         require(images or value == 0, name, "be 0 for inputs that are not images", value)
     cost, domain = build_cost(settings, data), data.domain if settings.clip else Unbounded()
     build_method(settings, cost, domain)
