@@ -144,7 +144,7 @@ def _cayley(free: Tensor) -> Tensor:
 
 
 class Offset(nn.Module):
-    """x ↦ x + b with a number for every coordinate: where shifts run around the border, it tells places apart."""
+    """x ↦ x + b, with a number for every coordinate: it tells places apart where shifts wrap around."""
 
     def __init__(self, *shape: int) -> None:
         super().__init__()

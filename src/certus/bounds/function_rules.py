@@ -24,6 +24,7 @@ from torch.utils._pytree import tree_leaves
 
 from certus.bounds.layer_rules import BUILTIN_RULES, double, in_order, per_axis
 from certus.errors import UnsupportedError
+from certus.kernel.groups import GroupLength
 from certus.kernel.operators import (
     Affine,
     AxisProduct,
@@ -249,6 +250,21 @@ def by_layer_rule(call: Call) -> _Translation:
     return inputs, [primitive]
 
 
+def length_over_axes(call: Call) -> _Translation:
+    """The Euclidean norm over axes of a sample."""
+    inputs, order = call.moving("self"), call.number("ord", 2.0)
+    shape, axes = inputs.shape, call.get("dim") or []
+    chosen = sorted(axis % (len(shape) + 1) - 1 for axis in axes)
+    if order != 2 or not chosen or chosen[0] < 0:
+        raise UnsupportedError("a norm other than the Euclidean one, or over the batch")
+    rest = [axis for axis in range(len(shape)) if axis not in chosen]
+    places = torch.arange(math.prod(shape)).reshape(shape).permute(*rest, *chosen)
+    assert call.shape is not None
+    return inputs, [
+        GroupLength(places.flatten(len(rest)).reshape(math.prod(call.shape), -1), shape, call.shape)
+    ]
+
+
 def absolute_value(call: Call) -> _Translation:
     inputs = call.moving("self")
     return inputs, [Pointwise(scalar("piecewise_linear", -1.0, 1.0), inputs.shape)]
@@ -271,6 +287,7 @@ FUNCTIONS: dict[str, Callable[[Call], _Translation]] = {
     **dict.fromkeys(("upsample_bilinear2d", "upsample_linear1d"), interpolate),
     **dict.fromkeys(_LAYERS, by_layer_rule),
     "abs": absolute_value,
+    "linalg_vector_norm": length_over_axes,
     **dict.fromkeys(("clamp", "clamp_min", "clamp_max"), clamp_units),
 }
 """The rules of torch functions by name."""

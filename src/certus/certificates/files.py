@@ -78,8 +78,8 @@ ROWS_STATEMENT = (
 )
 
 FLOAT32_STATEMENT = (
-    "Upper sides are about the network as float32 computes it, in any order of summation: margins are smaller "
-    "by what such arithmetic can lose. Winograd and FFT convolutions, TF32, bfloat16, tensor cores, int8 and "
+    "Upper sides are about the network as float32 computes it, in any order of summation: margins are less "
+    "what such arithmetic can lose. Winograd and FFT convolutions, TF32, bfloat16, tensor cores, int8 and "
     "fast-math are not covered."
 )
 

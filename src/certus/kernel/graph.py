@@ -182,7 +182,7 @@ class Graph:
     def rounded(self, points: Tensor) -> tuple[Tensor, Tensor, list[Rounded]]:
         """Outputs in float64 at exact points, (n, …), the error of each entry, and both of every node."""
         start = Rounded(points, torch.zeros_like(points)), points.new_zeros(len(points))
-        each = [at for at, _ in self._walk(start, _computed, _joined_values)]
+        each = [at for at, _ in self._walk(start, _computed, _computed_join)]
         return *each[-1], each
 
     def forward(
@@ -299,14 +299,20 @@ def _smaller(at: Rounded, length: Tensor) -> _Computed:
     return Rounded(at.value, error), torch.minimum(length, up(norm(error), SOME))
 
 
-def _joined_values(node: Node, parts: list[_Computed]) -> _Computed:
-    """A sum of k values rounds relative to their sizes."""
-    value, error = (node.joined(each) for each in zip(*(at for at, _ in parts), strict=True))
+def _computed_join(node: Node, parts: list[_Computed]) -> _Computed:
+    joined = _joined_values(node, [at for at, _ in parts])
     length = node.combined([length for _, length in parts])
+    if node.axis is None:
+        length = length + slack(len(parts)) * node.combined([norm(at.value) for at, _ in parts])
+    return _smaller(joined, up(length, SOME))
+
+
+def _joined_values(node: Node, parts: list[Rounded]) -> Rounded:
+    """A sum of k values rounds relative to their sizes."""
+    value, error = (node.joined(each) for each in zip(*parts, strict=True))
     if node.axis is None and len(parts) > 1:
-        own = slack(len(parts)) * node.joined([at.value.abs() for at, _ in parts])
-        error, length = error + own, length + norm(own)
-    return _smaller(Rounded(value, error), up(length, SOME))
+        error = error + slack(len(parts)) * node.joined([part.value.abs() for part in parts])
+    return Rounded(value, error)
 
 
 def _joined_bound(node: Node, parts: list[ForwardBound]) -> ForwardBound:

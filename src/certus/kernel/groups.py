@@ -42,6 +42,7 @@ class Grouped(Primitive):
         entries = math.prod(in_shape)
         if not (groups.dim() == 2 and torch.equal(groups.flatten().sort().values, torch.arange(entries))):
             raise Refused("every entry must be in exactly one group")
+        self._places = groups.flatten().argsort()
 
     def gathered(self, points: Tensor, axes: int = 1) -> Tensor:
         """(…, *in_shape) as (…, count, size), behind some axes."""
@@ -49,9 +50,7 @@ class Grouped(Primitive):
 
     def scattered(self, groups: Tensor, axes: int = 1) -> Tensor:
         """(…, count, size) as (…, *in_shape)."""
-        whole = torch.empty_like(groups.flatten(axes))
-        whole[..., self.groups.flatten()] = groups.flatten(axes)
-        return whole.reshape(*groups.shape[:axes], *self.in_shape)
+        return groups.flatten(axes)[..., self._places].reshape(*groups.shape[:axes], *self.in_shape)
 
     @abstractmethod
     def largest(self, sizes: Tensor) -> Tensor:
@@ -89,11 +88,14 @@ class GroupSort(Grouped):
         super().__init__(groups, in_shape, in_shape)
 
     def apply(self, points: Tensor) -> Tensor:
-        return self.scattered(self.gathered(points).sort(-1, descending=True).values)
+        groups = self.gathered(points)
+        if self.groups.shape[1] == 2:  # much faster than sorting
+            return self.scattered(torch.stack([groups.amax(-1), groups.amin(-1)], -1))
+        return self.scattered(groups.sort(-1, descending=True).values)
 
     def largest(self, sizes: Tensor) -> Tensor:
         groups = self.gathered(sizes)
-        return self.scattered(groups.amax(-1, keepdim=True).expand_as(groups).contiguous())
+        return self.scattered(groups.amax(-1, keepdim=True).expand_as(groups))
 
     def rounded(self, value: Tensor, error: Tensor) -> Rounded:
         """Sorting is exact, and moves no entry by more than the largest error of its group."""
@@ -106,7 +108,7 @@ class GroupSort(Grouped):
         """An entry gets the gradient of one of the places of its group."""
         lows, highs = self.gathered(low, 2), self.gathered(high, 2)
         ends = lows.amin(-1, keepdim=True).expand_as(lows), highs.amax(-1, keepdim=True).expand_as(highs)
-        bottom, top = (self.scattered(end.contiguous(), 2) for end in ends)
+        bottom, top = (self.scattered(end, 2) for end in ends)
         return bottom, top
 
 
@@ -133,5 +135,5 @@ class GroupLength(Grouped):
     def pulled(self, low: Tensor, high: Tensor) -> Range:
         """x/‖x‖ times the row: no entry is larger than the row's."""
         sizes = torch.maximum(-low, high).clamp_min(0).flatten(2).unsqueeze(-1)
-        spread = self.scattered(sizes.expand(*sizes.shape[:-1], self.groups.shape[1]).contiguous(), 2)
+        spread = self.scattered(sizes.expand(*sizes.shape[:-1], self.groups.shape[1]), 2)
         return -spread, spread

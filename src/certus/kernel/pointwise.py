@@ -219,7 +219,7 @@ class Pointwise(Primitive):
     def length_error(self, size: Tensor, error: Tensor, precision: Precision) -> Tensor:
         """A factor for each side of 0 rounds once, and 0, 1 and −1 not at all."""
         plain = isinstance(self.sharpness, float) and self.sharpness == 1
-        if not plain or self.scalar.name != "piecewise_linear":
+        if not plain or self.scalar.name != "piecewise_linear" or self.scalar.jump:
             return super().length_error(size, error, precision)
         steepest = max(map(abs, self.scalar.settings))
         exact = set(self.scalar.settings) <= {-1.0, 0.0, 1.0}

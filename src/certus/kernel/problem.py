@@ -25,6 +25,7 @@ from certus.kernel import deployment
 from certus.kernel.costs import Claimed, Cost, Domain, Quadratic
 from certus.kernel.evidence import Evidence
 from certus.kernel.graph import Graph, Node
+from certus.kernel.groups import Grouped
 from certus.kernel.losses import Hinge, Loss, Rounding, Softmax, SquaredError, margins_above
 from certus.kernel.operators import Affine, Convolution, Dense, Diagonal, Product, Reshape
 from certus.kernel.passes import Refused
@@ -383,6 +384,8 @@ def _output_gradients(problem: Problem) -> tuple[Tensor, list[Tensor]]:
     with torch.enable_grad():
         outputs = problem.outputs(leaf)
         used = problem.width <= MOST_CLASSES and (problem.loss.labelled or problem.affine)
+        # Behind a sort or a length no ball has a finite curvature, so that no rule uses gradients.
+        used &= not any(isinstance(node.primitive, Grouped) for node in problem.graph.nodes)
         rows = [
             torch.autograd.grad(column.sum(), leaf, retain_graph=True)[0]
             for column in outputs.unbind(1)[: problem.width if used else 0]

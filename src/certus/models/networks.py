@@ -390,3 +390,31 @@ def _check_outputs(model: nn.Module, data: SplitDataset, outputs: int) -> None:
     shape = tuple(returned.shape)
     fits = shape == (1, outputs) or (data.classes is None and math.prod(shape) == outputs)
     require(fits, "model", f"return outputs of shape (batch, {outputs})", f"shape {shape} for one sample")
+
+
+_REAL = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+
+
+def load_weights(network: nn.Module, state: dict[str, Tensor]) -> None:
+    """Load a state dict from elsewhere, checked: real and finite numbers that fit the network."""
+    own = network.state_dict()
+    state = _without_wrappers(state, set(own))
+    for name, tensor in state.items():
+        counter = name in own and not own[name].is_floating_point()  # such as a number of batches
+        real = tensor.dtype in _REAL or (counter and tensor.dtype == own[name].dtype)
+        require(real, "weights", "be floating-point tensors of real numbers", f"{tensor.dtype} in {name}")
+        finite = bool(torch.isfinite(tensor).all())
+        require(finite, "weights", "be finite", f"NaN or infinity in {name}")
+    try:
+        network.load_state_dict(state)
+    except RuntimeError as error:
+        lines = [line.strip() for line in str(error).splitlines()[1:3]]
+        raise ArgumentError(f"`weights` must fit the model; {' '.join(lines)}") from None
+
+
+def _without_wrappers(state: dict[str, Tensor], own: set[str]) -> dict[str, Tensor]:
+    """Remove the prefixes that ``DistributedDataParallel`` and ``torch.compile`` put before names."""
+    for prefix in ("module.", "_orig_mod."):
+        if state and not state.keys() & own and all(name.startswith(prefix) for name in state):
+            return _without_wrappers({name.removeprefix(prefix): state[name] for name in state}, own)
+    return state

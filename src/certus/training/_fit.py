@@ -167,8 +167,8 @@ def fit(
             groups, such as ``lambda groups: torch.optim.SGD(groups, lr=0.1)``. None for Adam with a learning
             rate of 0.001; of 0.01 in certified training.
         scheduler: a torch learning-rate scheduler of ``optimizer``, or a function that makes one from the
-            optimizer; it steps once per epoch, a ``OneCycleLR`` after every batch. None for a constant rate; in certified training without an
-            ``optimizer``, for a cosine down to 0.
+            optimizer; it steps once per epoch, a ``OneCycleLR`` after every batch. None for a constant rate;
+            in certified training without an ``optimizer``, for a cosine down to 0.
         projection: Proj_Θ, applied after each step.
         certified: ``CertifiedTraining()`` keeps L̄ ≤ (1 − 10⁻³)·sγ after each step, proven after each epoch
             and at the end, for the γ and the cost of a WRM; ``CertifiedTraining(gamma=2.0)`` sets γ, which
