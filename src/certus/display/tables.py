@@ -12,7 +12,7 @@ from certus.bounds.smoothness import format_assumptions
 from certus.certificates.batching import repeat_words
 from certus.certificates.certificate import Certificate
 from certus.certificates.class_rates import class_names
-from certus.certificates.files import PREDICTED_LABELS_STATEMENT, ROWS_STATEMENT
+from certus.certificates.files import FLOAT32_STATEMENT, PREDICTED_LABELS_STATEMENT, ROWS_STATEMENT
 from certus.display.text import Part, PlainTable, make_table, number
 from certus.kernel.evidence import Evidence
 from certus.monitoring import MonitorResult
@@ -35,6 +35,8 @@ def certificate_parts(certificate: Certificate) -> list[Part]:
         sentences.append(f"{PREDICTED_LABELS_STATEMENT}{changed}")
     if certificate.over_rows:
         sentences.append(ROWS_STATEMENT)
+    if certificate.deployment is not None:
+        sentences.append(FLOAT32_STATEMENT)
     if not proof:
         sentences.append(f"No proof: {certificate.no_proof}")
     sentences.append(differing_words(certificate))
