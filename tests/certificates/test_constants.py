@@ -16,7 +16,7 @@ from certus.kernel.losses import Softmax
 from certus.kernel.majorants import Constants, Parabolas
 from certus.kernel.operators import Dense
 from certus.kernel.problem import Problem, Values
-from certus.kernel.radial import _NOTHING, _ends, _growths, certified_radii
+from certus.kernel.radial import _NOTHING, _ends, _growths, rival_radii
 
 EDGES = torch.tensor([0.0, 0.3, 1.0, 4.0], dtype=torch.float64)
 INNER, OUTER = EDGES[:-1], EDGES[1:]
@@ -79,7 +79,7 @@ def test_slopes_whose_squares_vanish_count() -> None:
     steep = torch.tensor([[0.0, tiny]], dtype=torch.float64)
     values = Values(one, one, one, one, margins, steep, one)
     space = Constants(None, torch.full_like(steep, math.inf), torch.zeros_like(steep), one, one, one)
-    assert 0.99 / tiny <= float(certified_radii(problem, values, [space])) <= 1 / tiny
+    assert 0.99 / tiny <= float(rival_radii(problem, values, [space]).amin(1)) <= 1 / tiny
 
 
 def root(function: Callable[[float], float]) -> float:
@@ -112,7 +112,7 @@ def test_radii_are_the_roots_of_what_margins_can_rise_to(with_parabolas: bool) -
     lipschitz, curvature = 0.5 + draw(count, classes, seed=13), 3 * draw(count, classes, seed=14)
     extra = (parabolas(rise, bend),) if with_parabolas else ()
     space = Constants(None, lipschitz, curvature, unused, unused, unused, extra)
-    found = certified_radii(problem, values, [near, space], EDGES)
+    found = rival_radii(problem, values, [near, space], EDGES).amin(1)
     limits = set()
     for i in range(count):
         rivals = []
@@ -151,7 +151,7 @@ def test_radii_are_the_roots_of_what_margins_can_rise_to(with_parabolas: bool) -
     assert float(found[0]) == 0
     reach = 0.5 * (float(found[1:].min()) + float(found[1:].max()))
     edge = torch.tensor(reach, dtype=torch.float64)
-    boxed = certified_radii(labelled(labels, classes, Domain(-edge, edge)), values, [near, space], EDGES)
+    boxed = rival_radii(labelled(labels, classes, Domain(-edge, edge)), values, [near, space], EDGES).amin(1)
     assert torch.equal(boxed, torch.where(found > reach, math.inf, found))  # beyond Z there is no error
     assert 0 < int(torch.isinf(boxed).sum()) < count
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 import certus
 from certus import Box, CrossEntropy, SquaredL2, certify
-from certus.bounds import SmoothnessBound
+from certus.bounds import SmoothnessBound, input_smoothness
 from certus.certificates.certificate import Certificate
 from certus.certificates.files import as_json
 from certus.costs import LabelCost, SquaredSup, WeightedL2
@@ -87,6 +87,22 @@ def test_nothing_moves_at_zero_and_everything_far_away() -> None:
     most = np.mean([maximum_on_square(numpy_loss(model, CrossEntropy(), y)) for y in targets])
     assert most - 1e-5 < boxed.lower(1e5) <= most + 1e-9
     assert most <= boxed.bound(1e5)
+
+
+@pytest.mark.parametrize("layer", [nn.ReLU(), nn.MaxPool1d(2)])
+def test_a_constant_network_keeps_its_loss(layer: nn.Module) -> None:
+    """The infinite curvature of a kink counts nothing behind weights of 0."""
+    head = nn.Linear(2, 3)
+    nn.init.zeros_(head.weight)
+    model = nn.Sequential(
+        nn.Linear(2, 4), nn.Unflatten(1, (2, 2)), layer, nn.Flatten(), nn.LazyLinear(2), head
+    )
+    model(torch.zeros(1, 2))
+    points, labels = torch.randn(9, 2, generator=torch.Generator().manual_seed(0)), torch.arange(9) % 3
+    certificate = certify(model, (points, labels), rho=0.5, gammas=[1e-7], gamma_rounds=0, attack_steps=0)
+    loss = float(nn.functional.cross_entropy(head.bias.detach().double().expand(9, 3), labels))
+    assert certificate.bound(0.5) == pytest.approx(loss, rel=1e-6)
+    assert input_smoothness(model).curvature == 0
 
 
 def test_labels_on_the_decision_border() -> None:

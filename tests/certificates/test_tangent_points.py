@@ -19,7 +19,7 @@ from certus.data import Samples
 from certus.domains import Unbounded
 from certus.kernel.majorants import Parabolas, Tangents, constants, hidden_layer, parabolas
 from certus.kernel.problem import Values
-from certus.kernel.radial import certified_radii
+from certus.kernel.radial import rival_radii
 from certus.layers import LogCosh, SmoothAbs
 from certus.losses import CrossEntropy
 from tests.certificates.problems import bounded
@@ -65,7 +65,7 @@ def margins(made: Problem, points: Tensor) -> Tensor:
 def certified(made: Problem, tangents: TangentPoints | None) -> Tensor:
     """(n,) radii from all parabolas, without bounds on balls."""
     values = Values.at(made.kernel)
-    return certified_radii(made.kernel, values, [with_parabolas(made.kernel, values, tangents)])
+    return rival_radii(made.kernel, values, [with_parabolas(made.kernel, values, tangents)]).amin(1)
 
 
 def tangent_parabolas(made: Problem, tangents: TangentPoints) -> Parabolas:

@@ -10,11 +10,15 @@ import torch
 
 from certus.certificates.confidence import betting
 from certus.data import random_order
+from certus.kernel.costs import Domain, Lp
 from certus.kernel.error_rates import error_gains
 from certus.kernel.evidence import mark
+from certus.kernel.graph import Graph, Node
+from certus.kernel.operators import Dense
 from certus.kernel.passes import Refused
+from certus.kernel.problem import Problem
 from certus.kernel.rules import DualBounds, SampleBounds
-from certus.kernel.statement import PopulationBounds, failure_shares
+from certus.kernel.statement import ChangeBounds, PopulationBounds, failure_shares
 from certus.kernel.tree_profiles import TreeLoss, TreeProblem
 from certus.kernel.trees import Ensemble, Prices
 
@@ -95,3 +99,12 @@ def test_codes_of_categories_move_by_whole_changes(discrete: bool) -> None:
         return
     with pytest.raises(Refused):
         TreeProblem(ensemble, prices, TreeLoss.SOFTMAX, rows, labels)
+
+
+def test_no_rows_prove_no_mean() -> None:
+    """The mean of nothing is NaN, which is no bound."""
+    nodes = (Node((), (1,)), Node((0,), (1,), Dense(ONE[None], None)))
+    nothing = torch.empty(0, 1, dtype=torch.float64)
+    problem = Problem.of(Graph(nodes), None, Lp(shape=(1,)), Domain(), (nothing, nothing))
+    with pytest.raises(Refused, match="samples are needed"):
+        ChangeBounds.of(problem, [nothing], 1.0)

@@ -19,7 +19,7 @@ from certus.kernel.losses import Form, Hinge, Loss, Score, Softmax
 from certus.kernel.majorants import constants
 from certus.kernel.operators import Dense
 from certus.kernel.problem import Problem, Values
-from certus.kernel.radial import certified_radii, neighborhoods
+from certus.kernel.radial import neighborhoods, rival_radii
 from certus.kernel.rules import error_costs
 from tests.oracles import Array
 
@@ -130,7 +130,7 @@ def test_suprema_and_radii_are_exact(loss: str, cost: str) -> None:
     if problem.classes is not None:
         margins = sign * score
         distances = np.where(margins < 0, -margins / dual, 0.0)
-        radii = certified_radii(problem, values, [bounds])
+        radii = rival_radii(problem, values, [bounds]).amin(1)
         assert (radii.numpy() <= distances * (1 + 1e-15)).all()
         assert (radii.numpy() >= distances * (1 - 1e-9)).all()
         costs = error_costs(problem, radii).numpy()

@@ -110,8 +110,6 @@ def test_rates_of_samples() -> None:
         exact = 0.5 * rho + float(costs().gains(matrix, 0.5).mean())
         assert 0.9 * 2 * SOME <= rate / exact - 1 <= 2.1 * SOME
     assert costs().worst_rate("recall", 0, 9.0, 1.0) == 1
-    recall = costs().least_recall(0, 0.0, 9.0)
-    assert recall == complement(costs().worst_rate("recall", 0, 0.0, 9.0))
     for rho in (-1.0, INFINITE, math.nan):
         with pytest.raises(Refused, match="rho"):
             costs().worst_cost(matrix, rho, 1.0)

@@ -172,11 +172,19 @@ def test_levels_and_values_of_a_softmax_loss(loss: Softmax, margins: tuple[float
     assert above(level, others, HUNDREDS * size, 1 + loss.scale / 2)
     own = torch.tensor([[True, False, False]])
     exact = arb(loss.slope) / arb(loss.scale) * log_sum(loss, list(margins), 0)
-    assert above(loss.above(outputs, own), exact, HUNDREDS * (1 + float(exact)), 1.5)
+    assert above(loss.above(outputs, own), exact, HUNDREDS * (loss.slope / loss.scale + float(exact)), 1.5)
     share = 1 - 1 / (1 + others.exp())
     error = loss.error(outputs, own)
     assert above(error, share, MANY * float(share), 1.2) or error == 1
     assert float(loss.values(outputs, labels)) == near(float(exact), rel=1e-12, abs=1e-15)
+
+
+def test_a_sum_near_1_is_rounded_up_as_much_as_its_weight() -> None:
+    """ln(1 + e⁻³⁷) is lost beside 1, and counts a million times."""
+    loss, own = Softmax(1.0, 1e-6, 1e-6), torch.tensor([[True, False]])
+    margins = [0.0, -37e6]
+    exact = arb(loss.slope) / arb(loss.scale) * log_sum(loss, margins, 0)
+    assert 1e-11 < float(exact) < float(loss.above(torch.tensor([margins], dtype=torch.float64), own))
 
 
 def test_many_classes_round_by_more() -> None:

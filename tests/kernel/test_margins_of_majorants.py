@@ -19,7 +19,7 @@ from certus.kernel.operators import Dense
 from certus.kernel.passes import Refused, times
 from certus.kernel.pointwise import Pointwise, scalar
 from certus.kernel.problem import Problem, Values
-from certus.kernel.radial import _ends, _root, certified_radii
+from certus.kernel.radial import _ends, _root, rival_radii
 from certus.kernel.rounding import MANY, SOME, TENS, slack
 from tests.kernel.margins import near
 
@@ -148,7 +148,7 @@ def radii(margins: list[float], lipschitz: float, reach: float, edge: int | None
         edge=edge, margin_lipschitz=lengths, margin_curvature=infinite, parabolas=(), slope=None
     )
     problem: Any = SimpleNamespace(own=own.unsqueeze(0), reach=float64([reach]))
-    return float(certified_radii(problem, values, [ball], float64([0.0, 0.25])))
+    return float(rival_radii(problem, values, [ball], float64([0.0, 0.25])).amin(1))
 
 
 def test_radii_are_rounded_down() -> None:

@@ -31,7 +31,7 @@ from certus.kernel import (
     trees,
 )
 from certus.kernel.costs import Claimed, Cost, Domain, Lp, Quadratic
-from certus.kernel.error_rates import ClassCosts
+from certus.kernel.error_rates import ClassCosts, complement
 from certus.kernel.evidence import Evidence, mark
 from certus.kernel.graph import Graph, Node
 from certus.kernel.losses import Form, Hinge, Score, Softmax
@@ -676,7 +676,7 @@ def rates(seed: int) -> Results:
             for share in (0.0, 0.02, 0.2, 0.9):
                 claims = [share] * (len(targets.unique()) if name == "balanced_error" else 1)
                 yield UP, lambda: costs.population_rate(name, label, rho, gamma, claims, 0.2)
-        yield DOWN, lambda: costs.least_recall(0, rho, gamma)
+        yield DOWN, lambda: complement(costs.worst_rate("recall", 0, rho, gamma))
     yield UP, lambda: costs.gains(1e101 * matrix, 1.0)
 
 

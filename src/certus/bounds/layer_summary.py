@@ -76,7 +76,7 @@ def paper_bound(graph: Graph, softmax: Softmax, length: float) -> float:
         match node.primitive and node.action:
             case Affine() as operator:
                 norm = _printed_norm(operator)
-                alpha, beta = norm * alpha, norm * beta
+                alpha, beta = norm * alpha, norm * beta if norm else 0.0
             case Pointwise() as activation:
                 slope, sharpest = _steepest_and_sharpest(activation)
                 curved = max(_PRINTED.get(activation.scalar.name, 0.0), sharpest)

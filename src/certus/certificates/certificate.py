@@ -196,6 +196,7 @@ class Certificate(Renderable):
             prediction that changes.
         class_weights: weight of the loss of each class; None if equal. Error rates are not weighted.
         over_rows: whether samples move to valid rows of a table only; discrete columns change as a whole.
+        deployment: "float32" if upper sides are about the network in float32; None for real arithmetic.
         differing_predictions: number of samples whose prediction by the model, in its own precision, differs
             from that of the certified network in float64.
         source: moves the points, for ``worst_case_data``; None if read from a file.
@@ -219,6 +220,7 @@ class Certificate(Renderable):
     class_weights: tuple[float, ...] | None = None
     differing_predictions: int = 0
     over_rows: bool = False
+    deployment: str | None = None
     labels: Literal["given", "predicted"] = "given"
     source: SampleMover | None = None
     file: Path | None = None

@@ -78,6 +78,12 @@ ROWS_STATEMENT = (
     "changes as a whole at its price."
 )
 
+FLOAT32_STATEMENT = (
+    "Upper sides are about the network as float32 computes it, in any order of summation: margins are less "
+    "what such arithmetic can lose. Winograd and FFT convolutions, TF32, bfloat16, tensor cores, int8 and "
+    "fast-math are not covered."
+)
+
 NO_PROOF_VALIDITY = (
     "Nothing is proven. Attained values were computed with the model itself, in floating point, at points "
     "that attacks found."
@@ -125,6 +131,9 @@ def as_json(certificate: Certificate) -> dict[str, Any]:
         content |= {"labels": "predicted", "labels_statement": PREDICTED_LABELS_STATEMENT}
     if certificate.over_rows:
         content |= {"over_rows": True, "rows_statement": ROWS_STATEMENT}
+    if certificate.deployment is not None:
+        validity = f"{validity_statement(certificate.assumptions)} {FLOAT32_STATEMENT}"
+        content |= {"deployment": certificate.deployment, "validity": validity}
     if certificate.no_proof is not None:
         has_error_bound = certificate.proven_error_cost is not None
         validity = f"{ERRORS_ALONE} {content['validity']}" if has_error_bound else NO_PROOF_VALIDITY
@@ -425,6 +434,7 @@ class _CertificateFile(Struct):
     class_weights: list[float] | None = None
     differing_predictions: Count = 0
     over_rows: bool = False
+    deployment: Literal["float32"] | None = None
     labels: Literal["given", "predicted"] = "given"
     targets: list[Count] | None = None
     class_costs: list[_Costs] | None = None
@@ -518,6 +528,7 @@ def _certificate(content: dict[str, Any]) -> Certificate:
         class_weights=None if file.class_weights is None else tuple(file.class_weights),
         differing_predictions=file.differing_predictions,
         over_rows=file.over_rows,
+        deployment=file.deployment,
         labels=file.labels,
         classes=content["classes"],
         about=content["about"],

@@ -89,13 +89,22 @@ def _bound(certificate: Certificate, requirement: Requirement) -> Callable[[floa
                 "out `population:`, or limit recalls and false-positive rates."
             )
         return lambda rho: certificate.expected_cost(requirement.matrix, rho).proven
-    label = None if requirement.label is None else label_index(certificate, requirement.label)
+    label = None if requirement.label is None else _label(certificate, requirement)
     rate = {
         "recall": lambda rho: certificate.recall(cast(int, label), rho),
         "fpr": lambda rho: certificate.false_positive_rate(cast(int, label), rho),
         "balanced_error": certificate.balanced_error,
     }[quantity]
     return lambda rho: rate(rho).population if population else rate(rho).proven
+
+
+def _label(certificate: Certificate, requirement: Requirement) -> int:
+    assert requirement.label is not None
+    try:
+        return label_index(certificate, requirement.label)
+    except ArgumentError:
+        names = ", ".join(class_names(certificate))
+        raise ArgumentError(f"`require` must name a class of {names}; got {requirement.text!r}.") from None
 
 
 def _accuracy(certificate: Certificate, requirement: Requirement, evidence: str) -> Outcome:

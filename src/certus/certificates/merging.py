@@ -47,6 +47,7 @@ _SAME = {
     "class_weights": "class weights",
     "labels": "labels",
     "clip": "clip",
+    "deployment": "deployment",
 }
 _QUESTION = ("problem", "weights", "source")  # digests of a run
 

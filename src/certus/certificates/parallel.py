@@ -197,7 +197,7 @@ class Packed:
                 f"`n_jobs` must be 1 for this problem, since workers get it as a file: {reason}"
             ) from None
         text, numbers = json.dumps(description).encode(), save(tensors)
-        names = ("cost", "domain", "label_cost", "smoothness", "claimed", "encoding")
+        names = ("cost", "domain", "label_cost", "smoothness", "claimed", "encoding", "deployment")
         parts = {name: getattr(problem, name) for name in names} | {"criterion": problem.loss.criterion}
         options = ("grid", "clip", "class_weights", "attack_steps")
         settings = {name: getattr(question, name) for name in options}

@@ -60,7 +60,7 @@ def merge(
     place = run or certified_folder(paths[0], stated[0].run, stated[0].content["about"]["digests"]["weights"])
     trained = cli.TypedRun(place, model, run_data).load()
     certificates: list[Certificate] = []
-    rows: list[Samples | None] = []
+    rows: list[Samples] = []
     with counting_bar(messages, "proving parts", len(paths)) as advance:
         for path, statement in zip(paths, stated, strict=True):
             if other := statement.other_problem(trained):

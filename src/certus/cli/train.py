@@ -148,7 +148,7 @@ def _complete_settings(
     unused |= {"gamma": None} if certified else {}
     if method == "wrm" and options["maximizer"] == "paper":
         unused |= {"steps": None, "tolerance": "with --maximizer paper, which takes a fixed number of steps"}
-    if options["epochs"] == 1:
+    if options["epochs"] == 1 and options["schedule"] != "onecycle":
         unused["schedule"] = "with --epochs 1: it changes the rate after each epoch"
     cli.refuse_unused(unused | cli.unused_by_source(data))
     if options["epsilon"] is not None:
@@ -167,15 +167,17 @@ def _complete_settings(
     no_images = None if loaded.train.inputs.dim() == 4 else f"for {loaded.name}, whose inputs are not images"
     about_classes = ("label_smoothing", "margin", "temperature", "loss", "class_weights")
     unused = dict.fromkeys(about_classes, regression)
-    unused |= dict.fromkeys(("translate", "affine"), no_images)
+    unused |= dict.fromkeys(("translate", "affine", "flip"), no_images)
     changed = {name for name in unused if getattr(draft, name) != getattr(Settings, name)}
     cli.refuse_unused(cli.unused_by_data(loaded) | {name: unused[name] for name in changed})
     settings = replace(draft, model=default_model(loaded, certified) if model is None else model)
     if options["epochs"] is None:
         settings = replace(settings, epochs=default_epochs(len(loaded.train), settings.batch_size))
+    defaults = defaults_for(settings.model, certified=certified)
     if options["learning_rate"] is None:
-        rate = defaults_for(settings.model, certified=certified).learning_rate
-        settings = replace(settings, learning_rate=rate)
+        settings = replace(settings, learning_rate=defaults.learning_rate)
+    if options["schedule"] is None:
+        settings = replace(settings, schedule=defaults.schedule)
     suggestion, cost = None, factory.build_cost(settings, loaded)
     if suggested:
         suggestion = calibration.suggest_rho(loaded.train, cost.unmasked, seed)

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from certus._defaults import ESTIMATOR
 from certus.certificates import Certificate, certify
+from certus.certificates.trees import INTERRUPTED
 from certus.costs import Cost, LabelCost, SquaredL2
 from certus.data import choose_rows
 from certus.errors import ArgumentError, require, require_count, require_number
@@ -269,6 +270,8 @@ def certified_error_scorer(
             X, y = _safe_indexing(X, chosen), _safe_indexing(y, chosen)
         own = SquaredL2() if cost is None else cost
         certificate = certify(estimator, (X, y), rho=rho, cost=own, time_limit=time_limit, progress=False)
+        if (certificate.about.get("search") or {}).get("unfinished", "").startswith(INTERRUPTED):
+            raise KeyboardInterrupt  # which ends the search of hyperparameters, too
         return _certified_share(estimator, certificate, rho)
 
     return score

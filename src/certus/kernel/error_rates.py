@@ -166,10 +166,6 @@ class ClassCosts:
         """Bound 1 − recall, the false-positive rate or the balanced error within ρ from above, at most 1."""
         return min(1.0, self.worst_cost(self.matrix(name, label), rho, gamma))
 
-    def least_recall(self, label: int, rho: float, gamma: float) -> float:
-        """Return a lower bound on the recall of a label within ρ."""
-        return complement(self.worst_rate("recall", label, rho, gamma))
-
     def groups(self, name: str, label: int) -> list[Tensor]:
         """(n,) bool for each group of rows of a rate."""
         labels = torch.eye(self.classes, dtype=torch.bool)[self.shares > 0]

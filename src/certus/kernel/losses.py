@@ -249,7 +249,8 @@ class Softmax:
         """(n, …) ℓ without smoothing where (n, classes, …) margins are at most these, rounded up."""
         rounding = max(HUNDREDS, slack(margins.shape[1]))
         lifted = torch.where(own, 0.0, self.scale * (margins + self.offset))
-        return up(self.slope / self.scale * torch.logsumexp(lifted, 1), rounding) + rounding
+        # Rounding is absolute where the sum is near 1, and g/s may be large.
+        return up(self.slope / self.scale * (up(torch.logsumexp(lifted, 1), rounding) + rounding), FEW)
 
 
 @dataclass(frozen=True)

@@ -216,17 +216,11 @@ def _ends(growths: Sequence[Growth], inner: Tensor, outer: Tensor) -> tuple[Tens
     return low, high
 
 
-def certified_radii(
-    problem: Problem, values: Values, sets: Sequence[Constants], edges: Tensor | None = None
-) -> Tensor:
-    """(n,) certified radii: every e_k stays below 0 up to there, on a ball where its constants hold."""
-    return rival_radii(problem, values, sets, edges).amin(1)
-
-
 def rival_radii(
     problem: Problem, values: Values, sets: Sequence[Constants], edges: Tensor | None = None
 ) -> Tensor:
-    """Return (n, classes) certified radii by each e_k alone; ∞ for the label itself."""
+    """Return (n, classes) certified radii: each e_k stays below 0 up to there, on a ball where its constants
+    hold; ∞ for the label itself."""
     best, short = torch.zeros_like(values.margins), (-values.margins).clamp_min(0)[..., None, None]
     for ball in sets:
         roots = torch.cat([_root(short, *growth) for growth in _margin_growths(values, ball)], 2)

@@ -26,7 +26,7 @@ from torch import Tensor
 from certus.kernel.evidence import Result, mark
 from certus.kernel.losses import Rounding
 from certus.kernel.passes import Refused
-from certus.kernel.problem import Problem, rounding_at
+from certus.kernel.problem import Problem, rounding_at, with_gradient
 from certus.kernel.radial import Neighborhoods
 from certus.kernel.rounding import FEW, MANY, SOME, down, up
 from certus.kernel.rows import row_dual_bounds, row_error_costs
@@ -99,11 +99,8 @@ class Proposal:
 
     @staticmethod
     def at(problem: Problem, gamma: float, points: Tensor) -> Proposal:
-        leaf = points.detach().double().clone().requires_grad_()
-        with torch.enable_grad():
-            losses = problem.losses(leaf)
-            (slope,) = torch.autograd.grad(losses.sum(), leaf)
-        point, loss = leaf.detach(), losses.detach()
+        point = points.detach().double().clone()
+        loss, slope = with_gradient(problem.losses, point)
         cost, rounding = problem.cost.value(point, problem.inputs), rounding_at(problem.graph, point)
         safe = torch.isfinite(loss - gamma * cost) & torch.isfinite(slope.flatten(1).sum(1))
         safe &= torch.isfinite(rounding.values)

@@ -257,7 +257,7 @@ class Smoothness:
         curved, widest = (each.flatten(1).amax(1) for each in (moving.curvature, moving.lipschitz))
         return Bounds(
             curvature={
-                "corrected": up(loss.corrected(outputs.norm * end.curvature, lipschitz)),
+                "corrected": up(loss.corrected(times(outputs.norm, end.curvature), lipschitz)),
                 "sum": up(loss.combine(curved, moving.spread, error, classes)),
                 "max": up(largest),
             },
@@ -273,7 +273,7 @@ class Smoothness:
     def _squared_error(self, end: ForwardBound, trace: Trace, balls: _Balls | None) -> Bounds:
         """2JᵀJ ≤ 2α², and the residuals' part as one row; without a ball the residuals have no bound."""
         count, outputs = len(end.lipschitz), self.outputs
-        length, curvature = outputs.norm * end.lipschitz, outputs.norm * end.curvature
+        length, curvature = outputs.norm * end.lipschitz, times(outputs.norm, end.curvature)
         high = torch.full((count, outputs.classes), math.inf, dtype=torch.float64)
         low = -high
         if balls is not None:

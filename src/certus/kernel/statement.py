@@ -54,8 +54,8 @@ class ChangeBounds(Result):
         the ``changed`` largest gains, over n. A row is no error where all its margins are surely below 0.
         """
         problem.smoothness.check_scales()
-        if not 0 <= changed < math.inf:
-            raise Refused(f"the mass of changed rows must be at least 0; got {changed}")
+        if not (0 <= changed < math.inf and len(problem) > 0):
+            raise Refused(f"samples are needed, and a mass of changed rows of at least 0; got {changed}")
         losses, wrong = zip(*(_at(problem, rows) for rows in (problem.inputs, *variants)), strict=True)
         count, highest = len(problem), torch.stack(losses).amax(0)
         gains = (highest - losses[0]).sort(descending=True).values
