@@ -62,14 +62,15 @@ $certus predict table table.csv --reach 0.1 -o said.csv
 $certus sensitivity table --samples 10
 $certus sensitivity table --feature a --by 0.1 --samples 10
 $certus export run -o run.pt2
-if $certus report run -o page.html 2> refused; then exit 1; fi
+$certus report run -o page.html --samples 20
+if $certus attack run --epsilon 0.1 --steps 3 --plot curve.png 2> refused; then exit 1; fi
 grep "pip install 'certus\[report\]'" refused
 
 extras='attacks,data,frames,lightning,report,rl,tensorboard,transport'
 $pip install -c "$root/$constraints" "$(ls "$environment"/wheel/certus-*.whl)[$extras]" polars
 "$environment/bin/python" -m pip freeze | grep -v '^certus '
 $certus attack run --epsilon 0.1 --steps 3 --plot curve.png
-$certus report run -o page.html --samples 20
+$certus report run -o page.html --samples 20 --figures figures
 $certus monitor run wine@test
 $certus distance csv:table.csv@test csv:table.csv@train --label-cost 1
 $certus train wine --method erm --epochs 2 --tensorboard curves -o watched

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import replace
 from typing import Any
@@ -27,7 +28,7 @@ from certus.models.networks import lipschitz
 def dense(seed: int, widths: tuple[int, ...] = (24, 40, 40, 5)) -> nn.Sequential:
     torch.manual_seed(seed)
     layers: list[nn.Module] = []
-    for inputs, outputs in zip(widths, widths[1:], strict=False):
+    for inputs, outputs in itertools.pairwise(widths):
         layers += [nn.Linear(inputs, outputs), nn.ReLU()]
     return nn.Sequential(*layers[:-1])
 
@@ -169,8 +170,8 @@ def test_other_losses_and_costs_are_not_covered() -> None:
     data = torch.randn(4, 24), torch.zeros(4, dtype=torch.long)
     with pytest.raises(UnsupportedError, match="cost with weights"):
         certus.certify(dense(0), data, rho=0.1, deployment="float32", cost=WeightedL2(torch.full((24,), 2.0)))
+    smoothed = CrossEntropy(label_smoothing=0.1)
     with pytest.raises(UnsupportedError, match="softmax family without smoothing"):
-        smoothed = CrossEntropy(label_smoothing=0.1)
         certus.certify(dense(0), data, rho=0.1, deployment="float32", criterion=smoothed)
     with pytest.raises(certus.CertusError, match="`deployment` must be 'float32'"):
         certus.certify(dense(0), data, rho=0.1, deployment="int8")  # type: ignore[arg-type]

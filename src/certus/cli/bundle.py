@@ -32,9 +32,7 @@ _SMOOTHED = ("smoothing.json", "smoothing.safetensors")
 @cli.option("--report/--no-report", "with_report", default=True, help="Include the HTML report of a network.")
 @cli.option("--author", default="", help="Author, for the model card and the report.")
 @cli.option("--purpose", default="", help="Purpose of the model, for both.")
-@cli.option(
-    "--allow-code", is_flag=True, help="Load a tree model that is a pickle or joblib file: it executes code."
-)
+@cli.allow_code_option
 @cli.takes_run
 def bundle(
     run: cli.TypedRun,

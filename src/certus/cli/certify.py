@@ -50,9 +50,7 @@ if TYPE_CHECKING:
     help="Seconds after which the search ends in any case.",
     show_default="no limit",
 )
-@cli.option(
-    "--allow-code", is_flag=True, help="Load a model that is a pickle or joblib file: it executes code."
-)
+@cli.allow_code_option
 @cli.panel("Run and output")
 @cli.option(
     "--require",

@@ -70,6 +70,7 @@ def get(name: str, no_lock: bool, as_json: bool) -> None:
 @data.command("describe")
 @cli.argument("file")
 @cli.reading_options
+@cli.panel("Output")
 @cli.json_option
 def describe(file: str, as_json: bool, **given: Any) -> None:
     """Show how a table is read, column by column, without training.

@@ -43,9 +43,7 @@ from certus.storage.write import write_atomically
 @cli.option(
     "--junit", type=cli.PATH, help="JUnit XML to write, with a test case for each requirement and rho."
 )
-@cli.option(
-    "--allow-code", is_flag=True, help="Load a tree model that is a pickle or joblib file: it executes code."
-)
+@cli.allow_code_option
 @cli.takes_run
 @cli.no_lock_option
 @cli.json_option

@@ -20,9 +20,7 @@ if TYPE_CHECKING:
 @cli.panel("Model")
 @cli.option("--weights", type=cli.PATH, help="safetensors file with a network's state dict.")
 @cli.option("--model", metavar="NAME", help="Network name, or FILE.py:FACTORY to execute, for --weights.")
-@cli.option(
-    "--allow-code", is_flag=True, help="Load a MODEL_FILE that is a pickle or joblib file: it executes code."
-)
+@cli.allow_code_option
 @cli.option(
     "--iterations",
     type=int,

@@ -267,6 +267,9 @@ models_option = option(
     multiple=True,
     help=f"{_BUILDS}; may be repeated. The file is executed.",
 )
+allow_code_option = option(
+    "--allow-code", is_flag=True, help="Load a tree model that is a pickle or joblib file: it executes code."
+)
 tensorboard_option = option(
     "--tensorboard", type=PATH, metavar="DIR", help="Log metrics of each epoch for TensorBoard, in DIR/RUN."
 )

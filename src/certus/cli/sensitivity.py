@@ -38,9 +38,7 @@ if TYPE_CHECKING:
 @cli.option("--samples", default=100, help="Number of rows, drawn at random; 0 for all.")
 @cli.option("--seed", default=0, help="Seed of the drawn rows.")
 @cli.option("--plot", type=cli.PATH, help="Picture of the table to write, such as sensitivity.png.")
-@cli.option(
-    "--allow-code", is_flag=True, help="Load a tree model that is a pickle or joblib file: it executes code."
-)
+@cli.allow_code_option
 @cli.takes_run
 @cli.json_option
 def sensitivity(

@@ -38,7 +38,7 @@ class _Outcome:
     "--redraw", is_flag=True, help="Draw the noise of a smoothing.json again, and ask the model again."
 )
 @cli.option("--run", type=cli.PATH, help="Run directory, if it is neither beside FILE nor at its old place.")
-@cli.option("--allow-code", is_flag=True, help="Load a tree model that is a pickle or joblib file.")
+@cli.allow_code_option
 @cli.model_option
 @cli.run_data_option
 @cli.json_option
