@@ -27,7 +27,7 @@ from torch import Tensor
 
 from certus.kernel.binomial import clopper_pearson
 from certus.kernel.concentration import betting, dkw, hoeffding_margin, mean_at_most, random_order
-from certus.kernel.error_rates import ClassCosts, dual_bound, error_gains, worst_error_rate
+from certus.kernel.error_rates import FARTHEST, ClassCosts, dual_bound, error_gains, worst_error_rate
 from certus.kernel.evidence import Result, mark
 from certus.kernel.losses import margins_above
 from certus.kernel.passes import Refused
@@ -341,7 +341,7 @@ class Statement(Result):
 
     def certified_samples(self, epsilon: float) -> int:
         """The number of samples without an error within ε, in the cost's norm, at least."""
-        if self.error_costs is None or not epsilon >= 0:
+        if self.error_costs is None or not 0 <= epsilon <= math.sqrt(FARTHEST):
             return 0
         return int((self.error_costs > up(epsilon**2 * self.unit_cost, SOME)).sum())
 
