@@ -20,7 +20,7 @@ from certus.kernel.operators import Dense
 from certus.kernel.passes import Refused
 from certus.kernel.problem import Problem, Values
 from certus.kernel.radial import neighborhoods
-from certus.kernel.rules import DualBounds, Proposal, SampleBounds, dual_bounds
+from certus.kernel.rules import DualBounds, Proposal, SampleBounds, dual_bounds, over_labels
 from certus.kernel.statement import ChangeBounds, PopulationBounds, Statement, failure_shares
 from certus.kernel.tree_profiles import TreeLoss, TreeProblem
 from certus.kernel.trees import Ensemble, Prices
@@ -147,3 +147,24 @@ def test_what_vanishes_does_not_move_a_sample_however_far() -> None:
             statement.error(rho, 0.0)
     assert statement.certified(1.1e30) == 0
     assert statement.loss(1e60)[0] >= float(problem.losses(origin + math.sqrt(1e60 / 2)))
+
+
+def test_a_label_that_may_change_counts_in_every_statement() -> None:
+    """The bounds under a sample's own label alone were taken for all of φ_γ."""
+    layer = Dense(torch.tensor([[3.0], [-3.0]], dtype=torch.float64), None)
+    graph, origin = Graph((Node((), (1,)), Node((0,), (2,), layer))), ONE[None]
+    problem = Problem.of(
+        graph, Softmax(), Lp(shape=(1,), label_price=0.01), Domain(), (origin, torch.tensor([0]))
+    )
+    both = [problem, problem.relabelled(torch.tensor([1]))]
+    around = [
+        neighborhoods(each, values, constants(each, values), two(0, 1), [])
+        for each in both
+        for values in [Values.at(each)]
+    ]
+    own, other = (dual_bounds(each, 9.0, Proposal.at(each.problem, 9.0, origin)) for each in around)
+    with pytest.raises(Refused, match="about the same samples"):
+        Statement.of(SampleBounds.at(around[0]), [own])
+    statement = Statement.of(SampleBounds.at(around[0]), [over_labels(own, [other])])
+    changed = float(Values.at(both[1]).loss)  # at a cost of 0.01
+    assert statement.loss(0.01)[0] >= changed > 5
