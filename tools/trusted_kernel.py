@@ -211,7 +211,7 @@ What the kernel cannot check:
 
 `certificates/`, `smoothing/` and `bounds/` call the kernel. What it returns is marked (`evidence.py`): only a
 marked `Statement` is *proven*, or *assumed* under names; one that is constructed elsewhere, altered or read
-from a file is *stated*. A test searches the tree for other constructions; its list of exceptions shrinks.
+from a file is *stated*. A test searches the tree for other constructions, and allows none.
 
 *Lines* counts everything; *code* leaves out comments, docstrings and blank lines. This page is written by
 `python -m tools.trusted_kernel`; a test compares it with the sources.
