@@ -1,15 +1,14 @@
 """False alarms and power of the monitor's permutation test, beside drift tests of evidently and NannyML.
 
-1. *False alarms*: random disjoint halves of five data sets, ``splits`` times each; nothing has changed.
-2. *Power*: halves of breast cancer, of which the second is changed in three ways with five strengths: one
-   column moves, all columns move, one column spreads; ``repeats`` halves for each strength.
+1. *False alarms*: random disjoint samples of five data sets; nothing has changed.
+2. *Power*: samples of breast cancer, of which the new one is changed in three ways with five strengths.
 
-The peers run on the same pairs, with their defaults, in an environment of their own: ``--peers`` is its
-folder, which is made and filled by pip if it is not there; without it, they are left out. Their usage
-reporting is switched off.
+New rows are a sixth of a data set, or ``rows``, if that is less; the reference is five times as many others.
+The peers judge the same pairs, with their defaults and without usage reporting, in an environment of their
+own, which pip fills in the folder ``--peers``; "none" leaves them out.
 
     python -m benchmarks.drift
-    python -m benchmarks.drift --peers /tmp/peers --output /tmp/drift.json
+    python -m benchmarks.drift --entries wine    # this one; the others stay as they are
 """
 
 from __future__ import annotations
@@ -18,9 +17,7 @@ import json
 import math
 import os
 import subprocess
-import sys
 import venv
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -31,16 +28,25 @@ import torch
 from scipy.stats import binomtest
 
 import certus
-from benchmarks._options import OUTPUT, perform, read_options
-from benchmarks._results import write_result
+from benchmarks._options import OUTPUT, Entries, perform, read_options
+from benchmarks._results import write_entry
 from certus.display import canvas
 from certus.monitoring.permutation import permutation_test
 from certus.runs.loaded_run import named_split
+from certus.storage.files import read_json
 from studies.page import markdown_table
 
-PACKAGES = ("evidently==0.7.23", "nannyml==0.13.1")
+PACKAGES = ("evidently==0.7.23", "nannyml==0.13.1", "pandas<3")
+"""Of the environment of the peers; evidently 0.7.23 cannot be imported beside pandas 3."""
+QUIET = {"DO_NOT_TRACK": "1", "NML_DISABLE_USAGE_LOGGING": "1"}
+"""Variables that switch off the usage reporting of both."""
 DATA = ("wine", "breast-cancer", "diabetes", "digits", "employment")
-SHIFTS = ("one column moves", "all columns move", "one column spreads")
+SHIFTS = {
+    "one-moves": "one column moves",
+    "all-move": "all columns move",
+    "one-spreads": "one column spreads",
+}
+ENTRIES = (*DATA, *SHIFTS)
 STRENGTHS = (0.1, 0.2, 0.4, 0.8, 1.6)
 LEVEL = 0.05
 OURS = "certus"
@@ -49,21 +55,22 @@ Pair = tuple[Any, Any]
 
 @dataclass(frozen=True)
 class Args:
-    data: Annotated[tuple[str, ...], "data sets whose halves are compared"] = DATA
-    splits: Annotated[int, "pairs of halves of each data set"] = 200
-    repeats: Annotated[int, "pairs for each shift and strength"] = 20
-    rows: Annotated[int, "of a half, at most"] = 100
-    rounds: Annotated[int, "permutations of a test"] = 99
-    peers: Annotated[str, "folder of the environment of the peers, or none"] = "none"
-    seed: Annotated[int, "of halves, shifts and permutations"] = 0
+    entries: Annotated[tuple[str, ...], "data sets, and shifts", Entries(ENTRIES)] = ENTRIES
+    splits: Annotated[int, "pairs of samples of each data set"] = 200
+    peer_splits: Annotated[int, "of these, the pairs that the peers judge, too"] = 30
+    repeats: Annotated[int, "pairs for each shift and strength"] = 12
+    rows: Annotated[int, "new rows of a pair, at most"] = 100
+    rounds: Annotated[int, "permutations of a test"] = 199
+    peers: Annotated[str, "folder of the environment of the peers, or none"] = "runs/drift-peers"
+    seed: Annotated[int, "of samples, shifts and permutations"] = 0
     output: Annotated[Path, OUTPUT] = Path("benchmarks/results/drift.json")
 
 
-def halves(rows: Any, most: int, seed: int) -> Pair:
-    """Two disjoint random halves, of at most this many rows each."""
+def split(rows: Any, most: int, seed: int) -> Pair:
+    """Random disjoint rows: five parts of reference, and one of new rows."""
     order = np.random.default_rng(seed).permutation(len(rows))
-    size = min(most, len(rows) // 2)
-    return rows[order[:size]], rows[order[size : 2 * size]]
+    size = min(most, len(rows) // 6)
+    return rows[order[size : 6 * size]], rows[order[:size]]
 
 
 def table(name: str) -> tuple[Any, Any]:
@@ -78,9 +85,9 @@ def table(name: str) -> tuple[Any, Any]:
 def shifted(rows: Any, shift: str, strength: float) -> Any:
     """Rows that changed: by deviations of a column, or of all, or in the spread of one."""
     moved, deviation = rows.copy(), rows.std(0)
-    if shift == SHIFTS[0]:
+    if shift == "one-moves":
         moved[:, 0] += strength * deviation[0]
-    elif shift == SHIFTS[1]:
+    elif shift == "all-move":
         moved += strength * deviation / 4
     else:
         middle = rows[:, 0].mean()
@@ -88,47 +95,39 @@ def shifted(rows: Any, shift: str, strength: float) -> Any:
     return moved
 
 
-def cases(args: Args) -> Iterator[tuple[str, list[Pair], Any]]:
-    """Pairs by the name of their case, with the weights of the columns."""
-    for name in args.data:
-        rows, weights = table(name)
-        yield name, [halves(rows, args.rows, args.seed + split) for split in range(args.splits)], weights
-    rows, weights = table("breast-cancer")
-    for shift in SHIFTS:
-        for strength in STRENGTHS:
-            pairs = []
-            for repeat in range(args.repeats):
-                first, second = halves(rows, args.rows, args.seed + 10_000 + repeat)
-                pairs.append((first, shifted(second, shift, strength)))
-            yield f"{shift} by {strength:g}", pairs, weights
+def pairs_of(entry: str, args: Args) -> tuple[dict[str, list[Pair]], Any]:
+    """Pairs of samples by the case of an entry, and the weights of the columns."""
+    rows, weights = table(entry if entry in DATA else "breast-cancer")
+    if entry in DATA:
+        return {"": [split(rows, args.rows, args.seed + each) for each in range(args.splits)]}, weights
+    cases = {}
+    for strength in STRENGTHS:
+        pairs = [split(rows, args.rows, args.seed + 10_000 + each) for each in range(args.repeats)]
+        cases[f"{strength:g}"] = [(first, shifted(second, entry, strength)) for first, second in pairs]
+    return cases, weights
 
 
 def environment_of(folder: Path) -> Path:
-    """The Python of the peers' environment, made by pip if it is not there."""
+    """The Python of the peers' environment, made by pip where it is not there."""
     python = folder / "bin" / "python"
     if not python.exists():
         venv.create(folder, with_pip=True)
-    for package in PACKAGES:
-        subprocess.run([str(python), "-m", "pip", "install", "-q", package], check=True)
+    subprocess.run([str(python), "-m", "pip", "install", "-q", *PACKAGES], check=True)
     return python
 
 
-def peer_alarms(python: Path, pairs: list[Pair]) -> dict[str, Any]:
-    """The verdicts of the peers on all pairs; usage reporting is off."""
+def peer_alarms(python: Path, pairs: list[Pair]) -> dict[str, list[bool]]:
+    """The alarms of the peers on all pairs."""
     with TemporaryDirectory() as place:
         stored, result = Path(place) / "pairs.npz", Path(place) / "alarms.json"
-        arrays = {
-            f"{side}-{n}": pair[k]
-            for n, pair in enumerate(pairs)
-            for k, side in enumerate(("first", "second"))
-        }
+        sides = {"first": 0, "second": 1}
+        arrays = {f"{side}-{n}": pair[k] for n, pair in enumerate(pairs) for side, k in sides.items()}
         np.savez(stored, **arrays)
-        quiet = {"DO_NOT_TRACK": "1", "NML_DISABLE_USAGE_LOGGING": "1", "PYTHONWARNINGS": "ignore"}
         script = Path(__file__).with_name("_drift_peers.py")
         command = [str(python), str(script), str(stored), str(result)]
-        subprocess.run(command, check=True, env=os.environ | quiet, stdout=subprocess.DEVNULL)
-        found: dict[str, Any] = json.loads(result.read_text())
-        return found
+        subprocess.run(command, check=True, env=os.environ | QUIET, stdout=subprocess.DEVNULL)
+        alarms: dict[str, list[bool]] = json.loads(result.read_text())
+        return alarms
 
 
 def share(alarms: list[bool]) -> dict[str, float]:
@@ -138,72 +137,99 @@ def share(alarms: list[bool]) -> dict[str, float]:
     return counts | {"from": float(ends.low), "to": float(ends.high)}
 
 
+def measure(entry: str, args: Args, python: Path | None) -> dict[str, Any]:
+    """Shares of alarms by case and test."""
+    cases, weights = pairs_of(entry, args)
+    limit = args.peer_splits if entry in DATA else args.repeats
+    shares = {}
+    for case, pairs in cases.items():
+        tests = [permutation_test(*pair, weights, rounds=args.rounds, seed=args.seed) for pair in pairs]
+        shares[case] = {OURS: share([test.p_value <= LEVEL for test in tests])}
+    if python is not None:
+        alarms = peer_alarms(python, [pair for pairs in cases.values() for pair in pairs[:limit]])
+        for number, case in enumerate(cases):
+            part = slice(number * limit, (number + 1) * limit)
+            shares[case] |= {who: share(each[part]) for who, each in alarms.items()}
+    first, second = next(iter(cases.values()))[0]
+    sizes = {"reference": len(first), "new": len(second), "columns": first.shape[1]}
+    return {"sizes": sizes, "shares": shares}
+
+
 def main(args: Args) -> None:
     torch.set_num_threads(1)
     python = None if args.peers == "none" else environment_of(Path(args.peers))
-    results: dict[str, Any] = {}
-    for name, pairs, weights in cases(args):
-        p_values = [
-            permutation_test(*pair, weights, rounds=args.rounds, seed=args.seed).p_value for pair in pairs
-        ]
-        entry = {OURS: share([p_value <= LEVEL for p_value in p_values])}
-        if python is not None:
-            found = peer_alarms(python, pairs)
-            if failures := found.pop("failed", None):
-                print(f"{name}: {len(failures)} failed, such as {failures[0]}", file=sys.stderr)
-            entry |= {peer: share(alarms) for peer, alarms in found.items()}
-        results[name] = entry
-        print(
-            f"{name:28s} " + "  ".join(f"{who} {one['share']:.3f}" for who, one in entry.items()), flush=True
-        )
-    write_result(args, {"level": LEVEL, "cases": results})
-    write_page(results, args)
+    for entry in args.entries:
+        content = measure(entry, args, python)
+        write_entry(args, entry, content)
+        for case, shares in content["shares"].items():
+            words = "  ".join(f"{who} {each['share']:.3f}" for who, each in shares.items())
+            print(f"{entry} {case}: {words}", flush=True)
+    results = read_json(args.output)
+    if set(ENTRIES) <= set(results):
+        write_page(results, args.output)
 
 
-def write_page(results: dict[str, Any], args: Args) -> None:
+def write_page(results: dict[str, Any], output: Path) -> None:
     """Write the tables and the figure beside the result."""
-    names = list(dict.fromkeys(who for entry in results.values() for who in entry))
-    sizes = {name: results[name][OURS]["pairs"] for name in args.data}
-    false = [[name, *(_cell(results[name].get(who)) for who in names)] for name in args.data]
+    names = list(
+        dict.fromkeys(who for entry in ENTRIES for each in results[entry]["shares"].values() for who in each)
+    )
+    options = results[DATA[0]]["measured"]["options"]
+    false = [[name, _sizes(results[name]), *_cells(results[name]["shares"][""], names)] for name in DATA]
     parts = [
         "# False alarms and power of drift tests",
-        "Written by `python -m benchmarks.drift`. Shares of pairs with an alarm, with exact 95% intervals; "
-        f"level {LEVEL:g}, {args.rounds} permutations, halves of at most {args.rows} rows. The peers have "
-        "their defaults: they state no level, so that fewer false alarms may come with less power.",
-        "## False alarms: halves of one data set",
-        f"{min(sizes.values())} random pairs of disjoint halves each. Nothing has changed.",
-        markdown_table(["data", *names], false),
-        "## Power: breast cancer, changed on purpose",
-        "Strengths are in standard deviations; of all columns a quarter of it each; of a spread its relative "
-        "growth. "
-        f"{results[f'{SHIFTS[0]} by {STRENGTHS[0]:g}'][OURS]['pairs']} pairs each.",
+        "Written by `python -m benchmarks.drift`: the share of pairs of samples with an alarm, with exact "
+        "95% intervals.",
+        f"- certus: the permutation test of `certus monitor`, level {LEVEL:g}, {options['rounds']} "
+        "permutations.\n"
+        "- evidently 0.7.23: its preset for data drift, which alarms if half of the columns have drifted; or "
+        "if any column has.\n"
+        "- NannyML 0.13.1: any column alerts (Jensen-Shannon distance); or the error of reconstruction by "
+        "principal components does.",
+        "Both peers have their defaults, and NannyML chunks of the size of the new rows. They state no level "
+        "for all columns together: read their power beside their false alarms.",
+        "## False alarms",
+        f"{options['splits']} random pairs each, the first {options['peer_splits']} of them for the peers. "
+        "Nothing has changed.",
+        markdown_table(["data", "reference + new rows × columns", *names], false),
+        "## Power",
+        "Breast cancer; the new rows are changed on purpose. Strengths are in standard deviations: one "
+        "column moves by the strength, all columns move by a quarter of it each, or one column spreads by "
+        f"that share. {options['repeats']} pairs each.",
         "![Shares of alarms against strength](drift.png)",
     ]
-    for shift in SHIFTS:
-        lines = [
-            [f"{each:g}", *(_cell(results[f"{shift} by {each:g}"].get(who)) for who in names)]
-            for each in STRENGTHS
-        ]
-        parts += [f"### {shift.capitalize()}", markdown_table(["strength", *names], lines)]
-    args.output.with_suffix(".md").write_text("\n\n".join(parts) + "\n", encoding="utf-8")
-    figure = canvas.new_figure(11, 3.6)
-    for axes, shift in zip(figure.subplots(1, 3, sharey=True), SHIFTS, strict=True):
+    for shift, words in SHIFTS.items():
+        shares = results[shift]["shares"]
+        lines = [[f"{each:g}", *_cells(shares[f"{each:g}"], names)] for each in STRENGTHS]
+        parts += [f"### {words.capitalize()}", markdown_table(["strength", *names], lines)]
+    output.with_suffix(".md").write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+    figure = canvas.new_figure(11, 3.8)
+    for axes, (shift, words) in zip(figure.subplots(1, 3, sharey=True), SHIFTS.items(), strict=True):
+        cases = [results[shift]["shares"][f"{each:g}"] for each in STRENGTHS]
         for who, colour, marker in zip(names, canvas.COLOURS, canvas.MARKERS, strict=False):
-            shares = [
-                results[f"{shift} by {each:g}"].get(who, {}).get("share", math.nan) for each in STRENGTHS
-            ]
+            shares = [case.get(who, {}).get("share", math.nan) for case in cases]
             axes.plot(STRENGTHS, shares, color=colour, marker=marker, markersize=5, label=who)
-        axes.set(xscale="log", title=shift, xlabel="strength", ylim=(-0.02, 1.02))
+        axes.set(xscale="log", title=words, xlabel="strength (standard deviations)", ylim=(-0.02, 1.02))
         axes.set_xticks(STRENGTHS, [f"{each:g}" for each in STRENGTHS])
-        axes.axhline(LEVEL, color="#5f5f5f", linewidth=0.8, linestyle=":")
+        axes.minorticks_off()
+        axes.axhline(LEVEL, color="#5f5f5f", linewidth=0.8, linestyle=":", label="level of certus")
         axes.spines[["top", "right"]].set_visible(False)
     figure.axes[0].set_ylabel("share of pairs with an alarm")
     canvas.legend_below(figure, *figure.axes[0].get_legend_handles_labels())
-    canvas.save_figure(figure, args.output.with_suffix(".png"))
+    canvas.save_figure(figure, output.with_suffix(".png"))
 
 
-def _cell(one: dict[str, float] | None) -> str:
-    return "–" if one is None else f"{one['share']:.3f} [{one['from']:.3f}, {one['to']:.3f}]"
+def _sizes(entry: dict[str, Any]) -> str:
+    sizes = entry["sizes"]
+    return f"{sizes['reference']} + {sizes['new']} × {sizes['columns']}"
+
+
+def _cells(shares: dict[str, dict[str, float]], names: list[str]) -> list[str]:
+    return ["–" if who not in shares else _cell(shares[who]) for who in names]
+
+
+def _cell(one: dict[str, float]) -> str:
+    return f"{one['share']:.3f} [{one['from']:.3f}, {one['to']:.3f}]"
 
 
 if __name__ == "__main__":

@@ -55,9 +55,9 @@ ENTRIES = {
     "breast cancer, 100 x 8": Entry("cancer", 170, {}),
     "breast cancer, 100 x 31": Entry("cancer", 170, {"num_leaves": 31}),
     "employment, 100 x 8": Entry("employment", 200, {}),
-    "employment, 100 x 31": Entry("employment", 60, {"num_leaves": 31}),
+    "employment, 100 x 31": Entry("employment", 100, {"num_leaves": 31}),
     "flights, 100 x 8": Entry("flights", 200, {}),
-    "flights, 100 x 31": Entry("flights", 60, {"num_leaves": 31}),
+    "flights, 100 x 31": Entry("flights", 100, {"num_leaves": 31}),
     "variant: 100 x 8, rate .1": Entry("cancer", 60, {}, _FAR),
     "variant: stumps": Entry("cancer", 60, {"num_leaves": 2}, _FAR),
     "variant: 4 leaves": Entry("cancer", 60, {"num_leaves": 4}, _FAR),
@@ -68,10 +68,14 @@ ENTRIES = {
     "variant: monotone": Entry("cancer", 60, _MONOTONE, _FAR),
     "variant: monotone, rate .03": Entry("cancer", 60, _MONOTONE | {"learning_rate": 0.03}, _FAR),
     **{
+        f"flights, 100 x 31, {limit:g} s a row": Entry("flights", 50, {"num_leaves": 31}, limit=limit)
+        for limit in (0.1, 0.3, 1)
+    },
+    **{
         f"breast cancer, 500 x 63, {limit:g} s a row": Entry(
-            "cancer", 10, {"n_estimators": 500, "num_leaves": 63}, limit=limit
+            "cancer", 8, {"n_estimators": 500, "num_leaves": 63}, limit=limit
         )
-        for limit in (3, 10, 30)
+        for limit in (1, 3, 10)
     },
 }
 

@@ -11,7 +11,7 @@ environment=$(cd "$environment" && pwd)
 pip="$environment/bin/python -m pip --disable-pip-version-check --quiet"
 $pip wheel --no-deps --wheel-dir "$environment/wheel" "$root"
 $pip install -c "$root/$constraints" "$environment"/wheel/certus-*.whl
-for extra in foolbox matplotlib ot gymnasium pandas polars pyarrow pytest; do
+for extra in foolbox matplotlib ot gymnasium numba polars pyarrow pytest; do
     if "$environment/bin/python" -c "import $extra" 2>/dev/null; then
         echo "error: $extra is installed, and this is about certus without extras" >&2
         exit 1
@@ -45,10 +45,18 @@ $certus certify own --model own.py:Own --epsilon 0.1 --local-radii 0 --gamma-rou
 $certus attack run --epsilon 0.1 --steps 3
 $certus compare run other --epsilon 0.1 --steps 3
 $certus verify run/certificate/certificate.json
+$certus gate run --require 'error<=100%@rho=0.01'
+for part in 1 2; do $certus certify run --rho 0.01 --local-radii 1 --shard $part/2 -o part-$part; done
+$certus merge part-1 part-2 -o merged
+$certus verify merged/certificate.json
+$certus bundle run --include-data --no-report -o evidence.zip
+"$environment/bin/python" -m zipfile -e evidence.zip evidence
+"$environment/bin/python" -m certus.kernel evidence/certificate
 $certus smoothness run --samples 16
 $certus runs .
 $certus data list
 awk 'BEGIN { print "a,b,y"; for (i = 0; i < 60; i++) print i % 7 ",t" i % 3 "," i % 2 }' > table.csv
+$certus data describe table.csv --target y
 $certus train csv:table.csv --target y --rho 0.1 --epochs 2 -o table
 $certus predict table table.csv --reach 0.1 -o said.csv
 $certus sensitivity table --samples 10
@@ -58,10 +66,11 @@ if $certus report run -o page.html 2> refused; then exit 1; fi
 grep "pip install 'certus\[report\]'" refused
 
 extras='attacks,data,frames,lightning,report,rl,tensorboard,transport'
-$pip install -c "$root/$constraints" "$(ls "$environment"/wheel/certus-*.whl)[$extras]" pandas polars
+$pip install -c "$root/$constraints" "$(ls "$environment"/wheel/certus-*.whl)[$extras]" polars
 "$environment/bin/python" -m pip freeze | grep -v '^certus '
 $certus attack run --epsilon 0.1 --steps 3 --plot curve.png
 $certus report run -o page.html --samples 20
+$certus monitor run wine@test
 $certus distance csv:table.csv@test csv:table.csv@train --label-cost 1
 $certus train wine --method erm --epochs 2 --tensorboard curves -o watched
 ls curves/watched/events.*
@@ -81,13 +90,15 @@ from pyarrow import parquet
 
 import certus
 from certus.attacks.adapters import Foolbox
+from certus.table_options import TableOptions
 
 days = [moment.to_pydatetime() for moment in pandas.date_range("2020-01-01", periods=60)]
 columns = {"a": [1.5, None, 3.0] * 20, "day": days, "y": ["no", "yes"] * 30}
 frames = [pandas.DataFrame(columns), polars.DataFrame(columns), pyarrow.table(columns)]
 parquet.write_table(frames[2], "table.parquet")
-read = [certus.datasets.from_frame(frame, target="y") for frame in frames]
-read.append(certus.datasets.load("parquet:table.parquet", target="y"))
+options = TableOptions(target="y", date_features="trend")
+read = [certus.datasets.from_frame(frame, options=options) for frame in frames]
+read.append(certus.datasets.load("parquet:table.parquet", options=options))
 for data in read:
     assert data.feature_names[:4] == ("a", "a?=known", "a?=missing", "day"), data.feature_names
     assert data.train.inputs.equal(read[0].train.inputs)

@@ -5,6 +5,7 @@
 | any network                              | 0.001         | constant | 128        | 10               |
 | certified training                       | 0.01          | cosine   | 128        | 10               |
 | networks of the command line, ``mlp:…``  | 0.004         | constant | 128        | 10               |
+| networks ``lipschitz:…``                 | 0.0015        | onecycle | 128        | 10               |
 | estimators, on small tables in float64   | 0.05          | cosine   | 256        | 100              |
 
 The optimizer is Adam. Without ``--epochs`` the command line uses ``default_epochs`` for every network.
@@ -29,6 +30,7 @@ class TrainingDefaults:
 PLAIN = TrainingDefaults(1e-3)
 CERTIFIED = TrainingDefaults(1e-2, "cosine")
 NAMED_MLP = TrainingDefaults(4e-3)
+LIPSCHITZ = TrainingDefaults(1.5e-3, "onecycle")
 ESTIMATOR = TrainingDefaults(0.05, "cosine", 256, 100)
 
 TOLERANCE = 5e-3
@@ -49,7 +51,8 @@ def defaults_for(model: str = "", *, certified: bool = False) -> TrainingDefault
     """
     if certified:
         return CERTIFIED
-    return NAMED_MLP if model.startswith("mlp:") else PLAIN
+    rows = {"mlp": NAMED_MLP, "lipschitz": LIPSCHITZ}
+    return rows.get(model.partition(":")[0], PLAIN)
 
 
 def default_epochs(samples: int, batch_size: int) -> int:

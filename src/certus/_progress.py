@@ -47,8 +47,26 @@ def progress_bar(
         yield _MinuteLines(console, title)
         return
     with _bar(console or Console(stderr=True), bars.TaskProgressColumn()) as bar:
-        task = bar.add_task(escape_controls(title), total=1.0)
-        yield lambda share: bar.update(task, completed=share)
+        yield _Share(bar, escape_controls(title))
+
+
+def describe(report: ProgressFunction | None, words: str) -> None:
+    """Show what is known so far beside a bar; a caller's own function gets no words."""
+    if isinstance(report, _Share | _MinuteLines):
+        report.describe(words)
+
+
+class _Share:
+    """Shows the share of the work that is done."""
+
+    def __init__(self, bar: bars.Progress, title: str) -> None:
+        self._bar, self._title, self._task = bar, title, bar.add_task(title, total=1.0)
+
+    def __call__(self, share: float) -> None:
+        self._bar.update(self._task, completed=share)
+
+    def describe(self, words: str) -> None:
+        self._bar.update(self._task, description=f"{self._title}: {words}")
 
 
 _PAUSE = 60.0  # seconds between two lines
@@ -59,12 +77,17 @@ class _MinuteLines:
 
     def __init__(self, console: Console, title: str) -> None:
         self._console, self._title, self._last = console, escape_controls(title), time.monotonic()
+        self._words = ""
+
+    def describe(self, words: str) -> None:
+        self._words = f", {words}"
 
     def __call__(self, share: float) -> None:
         now = time.monotonic()
         if now - self._last >= _PAUSE:
             self._last = now
-            self._console.print(f"{self._title}: {share:.0%}", markup=False, highlight=False)
+            line = f"{self._title}: {share:.0%}{self._words}"
+            self._console.print(line, markup=False, highlight=False)
 
 
 def _bar(console: Console, count: bars.ProgressColumn) -> bars.Progress:

@@ -38,14 +38,14 @@ def as_float64(values: object) -> Tensor:
     return torch.as_tensor(values.cpu() if isinstance(values, Tensor) else values, dtype=torch.float64)
 
 
-def format_point(point: Tensor, count: int = 4) -> str:
+def format_point(point: Tensor) -> str:
     """Format the first few entries of a point for a message.
 
     >>> format_point(torch.arange(6.0)), format_point(torch.tensor([[0.5]]))
     ('(0, 1, 2, 3, …)', '(0.5)')
     """
-    numbers = ", ".join(f"{number:.6g}" for number in point.flatten()[:count].tolist())
-    return f"({numbers}{', …' if point.numel() > count else ''})"
+    numbers = ", ".join(f"{number:.6g}" for number in point.flatten()[:4].tolist())
+    return f"({numbers}{', …' if point.numel() > 4 else ''})"
 
 
 def check_broadcast(name: str, value: Tensor, points: Tensor) -> None:

@@ -187,12 +187,15 @@ def require_seed(seed: object) -> None:
     require(whole, "seed", "be a whole number, at least 0 and less than 2^63", seed)
 
 
-def format_samples(indices: list[int], count: int = 5) -> str:
+_LISTED = 5  # indices
+
+
+def format_samples(indices: list[int]) -> str:
     """Format the first few sample indices for a message.
 
     >>> format_samples([3]), format_samples(list(range(9)))
     ('sample 3', 'samples 0, 1, 2, 3, 4 and 4 more')
     """
-    head = ", ".join(str(index) for index in indices[:count])
-    more = f" and {len(indices) - count} more" if len(indices) > count else ""
+    head = ", ".join(str(index) for index in indices[:_LISTED])
+    more = f" and {len(indices) - _LISTED} more" if len(indices) > _LISTED else ""
     return f"sample{'s' if len(indices) > 1 else ''} {head}{more}"

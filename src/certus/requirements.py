@@ -218,15 +218,26 @@ class Outcome:
         return self.limit - self.value if self.side == "<=" else self.value - self.limit
 
     @property
+    def measured(self) -> bool:
+        """Whether the value is a measurement, such as an accuracy under an attack, and bounds nothing."""
+        return self.evidence.startswith(("attained", "estimated"))
+
+    @property
+    def name(self) -> str:
+        """The requirement, with the ρ that was judged where it names none."""
+        named = self.rho is None or "rho" in self.requirement.rpartition("@")[2]
+        return self.requirement if named else f"{self.requirement}@rho={self.rho:g}"
+
+    @property
     def words(self) -> str:
         """The outcome in one line."""
-        where = "" if self.rho is None else f" at rho {self.rho:g}"
         if self.value is None:
-            return f"{self.requirement}{where}: no bound is known{f': {self.about}' if self.about else ''}"
+            return f"{self.name}: no bound is known{f': {self.about}' if self.about else ''}"
         margin = self.margin or 0.0
         verb = f"passes by {abs(margin):.4g}" if self.passed else f"fails by {abs(margin):.4g}"
-        bound = f"at most {at_most(self.value)}" if self.side == "<=" else f"at least {at_least(self.value)}"
-        return f"{self.requirement}{where}: {bound} ({self.evidence}) {verb}"
+        value = f"at most {at_most(self.value)}" if self.side == "<=" else f"at least {at_least(self.value)}"
+        value = f"{self.value:.4f}" if self.measured else value
+        return f"{self.name}: {value} ({self.evidence}), {verb}"
 
 
 @dataclass(frozen=True)
@@ -266,9 +277,8 @@ class GateResult(Renderable):
         whole = ElementTree.Element("testsuites", {"name": name} | counts)
         suite = ElementTree.SubElement(whole, "testsuite", {"name": name} | counts)
         for outcome in self.outcomes:
-            where = "" if outcome.rho is None else f" at rho {outcome.rho:g}"
             case = ElementTree.SubElement(
-                suite, "testcase", classname=_printable(name), name=_printable(outcome.requirement + where)
+                suite, "testcase", classname=_printable(name), name=_printable(outcome.name)
             )
             if outcome.passed:
                 ElementTree.SubElement(case, "system-out").text = _printable(outcome.words)

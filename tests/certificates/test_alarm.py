@@ -93,7 +93,7 @@ def test_an_attack_beyond_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     ids=["bound", "nan", "loss", "cost"],
 )
 def test_a_level_that_is_wrong(change: dict[str, torch.Tensor], monkeypatch: pytest.MonkeyPatch) -> None:
-    solve = LocalBounds.level
+    solve = LocalBounds.dual_values
 
     def wrong(self: LocalBounds, gamma: float, moves: torch.Tensor) -> tuple[DualValues, Samples]:
         level, points = solve(self, gamma, moves)
@@ -111,7 +111,7 @@ def test_a_level_that_is_wrong(change: dict[str, torch.Tensor], monkeypatch: pyt
         "attack_steps": 0,
     }
     certify(network("elu", 1), samples(1, 6), **ask)
-    monkeypatch.setattr(LocalBounds, "level", wrong)
+    monkeypatch.setattr(LocalBounds, "dual_values", wrong)
     with pytest.raises(ContradictionError, match=r"at sample 0 and gamma = "):
         certify(network("elu", 1), samples(1, 6), **ask)
 

@@ -161,7 +161,7 @@ def test_a_missing_shard_is_named() -> None:
     assert merged.proven_error_cost.tolist() == Certificate.merge(parts).proven_error_cost.tolist()  # type: ignore[union-attr]
     with pytest.raises(ArgumentError, match="2/3 is missing"):
         Certificate.merge([shards[0], shards[2]])
-    with pytest.raises(ArgumentError, match="1/3 is there twice"):
+    with pytest.raises(ArgumentError, match="1/3 is given twice"):
         Certificate.merge([shards[0], shards[0], shards[2]])
 
 

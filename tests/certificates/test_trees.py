@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import math
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import joblib
 import numpy as np
 import pytest
 import torch
+from rich.console import Console
 from sklearn.datasets import load_breast_cancer, load_iris
 from sklearn.ensemble import (
     GradientBoostingClassifier,
@@ -20,11 +24,13 @@ from sklearn.ensemble import (
 from torch import nn
 
 from certus import certify
+from certus._progress import progress_bar
 from certus.bounds.trees import read_ensemble
 from certus.certificates import Certificate
 from certus.certificates.tree_search import TreeSearch
+from certus.certificates.tree_workers import TreeWorkers
 from certus.certificates.trees import EncodedRows, certify_trees
-from certus.costs import Cost, LabelCost, SquaredL2, SquaredSup, WeightedL2
+from certus.costs import ColumnPrices, Cost, LabelCost, SquaredL2, SquaredSup, WeightedL2
 from certus.errors import ArgumentError, UnsupportedError
 from certus.kernel.check import check
 from certus.kernel.trees import Prices, least_costs
@@ -247,3 +253,89 @@ def test_categories_and_gaps_are_stored(tmp_path: Path) -> None:
     assert float(weights @ torch.tensor(errors).double()) == pytest.approx(
         certificate.error_lower(RHOS[1]), abs=1e-9
     )
+
+
+def test_workers_change_nothing() -> None:
+    """Every bound and attained value is the same, bit for bit, with two workers."""
+    model, inputs, labels = cancer()
+    alone = certify(model, (inputs[:10], labels[:10]), rho=RHOS, progress=False)
+    with joblib.parallel_config(backend="threading"):
+        together = certify(model, (inputs[:10], labels[:10]), rho=RHOS, n_jobs=2, progress=False)
+    for rho in RHOS:
+        assert alone.bracket(rho) == together.bracket(rho)
+
+
+@pytest.mark.parametrize(("after", "words"), [(30, "first searches of 0 of 12"), (90, "it was interrupted")])
+def test_an_interrupted_search_keeps_what_is_proven(
+    after: int, words: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    model, inputs, labels = cancer()
+    answers, asked = TreeWorkers.answers, iter(range(10_000))
+
+    def interrupted(workers: TreeWorkers, questions: Any) -> Iterator[Any]:
+        for answer in answers(workers, questions):
+            if next(asked) == after:
+                raise KeyboardInterrupt
+            yield answer
+
+    monkeypatch.setattr(TreeWorkers, "answers", interrupted)
+    certificate = certify(
+        model, (inputs[:12], labels[:12]), rho=RHOS, width=1.001, confidence=0.9, progress=False
+    )
+    assert words in certificate.about["search"]["unfinished"]
+    assert "keep wide brackets" in str(certificate)
+    # A population's bounds need the first searches of all rows.
+    assert (certificate.population is None) == (after == 30)
+    file = tmp_path / "certificate.json"
+    certificate.save(file, include_data=True)
+    assert check(file).verified
+    monkeypatch.setattr(TreeWorkers, "answers", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        certify(model, (inputs[:2], labels[:2]), rho=0.1, progress=False)
+
+
+def test_progress_shows_the_bracket() -> None:
+    model, inputs, labels = cancer()
+    shares: list[float] = []
+    certify(model, (inputs[:3], labels[:3]), rho=0.1, progress=shares.append)
+    assert shares == sorted(shares)
+    assert shares[-1] == 1
+    console, shown = Console(file=io.StringIO(), force_terminal=True, width=120), []
+    with progress_bar(None, "certifying", console) as report:
+        monkey = report.describe  # type: ignore[union-attr]
+        report.describe = lambda words: (shown.append(words), monkey(words))  # type: ignore[union-attr]
+        certify_trees(read_ensemble(model), (inputs[:3], labels[:3]), rho=0.1, progress=report)
+    assert "error" in shown[-1]
+
+
+def test_prices_by_column() -> None:
+    """Gaps, frozen columns and discrete columns by name; the same as the kernel's prices."""
+    random = np.random.default_rng(1)
+    inputs = np.column_stack([random.normal(size=(90, 2)), random.integers(0, 2, 90)])
+    labels = (inputs[:, 0] + inputs[:, 2] + 0.3 * inputs[:, 1] > 0.7).astype(int)
+    inputs[random.random(90) < 0.2, 1] = np.nan
+    model = HistGradientBoostingClassifier(max_iter=4, random_state=0).fit(inputs, labels)
+    rows, names = (inputs[:8], labels[:8]), [f"column {place}" for place in range(3)]
+    cost = ColumnPrices({names[0]: math.inf}, gap={names[1]: 0.2}, discrete=[names[2]])
+    own = certify(model, rows, rho=0.3, cost=cost, progress=False)
+    prices = Prices(
+        torch.tensor([math.inf, 1, 1]).double(),
+        torch.tensor([math.inf, 0.2, math.inf]).double(),
+        torch.tensor([False, False, True]),
+    )
+    assert own.bracket(0.3) == certify_trees(
+        read_ensemble(model), rows, rho=0.3, cost=prices, progress=False
+    ).bracket(0.3)
+    moved = own.worst_error_data(0.3)[0].inputs.numpy()[:8]
+    assert (moved[:, 0] == inputs[:8, 0]).all()
+    assert np.isin(moved[:, 2], [0, 1]).all()
+    for wrong, match in (
+        (ColumnPrices({"age": 1.0}), r"`move` must name columns of the model, column 0.*age"),
+        (ColumnPrices(gap=[1.0]), "`gap` must have 3 prices"),
+        (ColumnPrices(gap=[1.0, 0.0, 1.0]), "`gap` must be positive"),
+        (ColumnPrices(discrete=["town"]), "`discrete` must name"),
+    ):
+        with pytest.raises(ArgumentError, match=match):
+            certify(model, rows, rho=0.3, cost=wrong, progress=False)
+    with pytest.raises(ArgumentError, match="ColumnPrices are for trees"):
+        certify(nn.Linear(3, 2), rows, rho=0.3, cost=cost, progress=False)

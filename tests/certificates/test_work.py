@@ -11,7 +11,7 @@ import torch
 
 from certus import certify
 from certus.certificates import engine, local_bounds
-from certus.certificates.progress import BALL, LEVEL, LOOK, NEAREST, PUSH, Work, total_work
+from certus.certificates.progress import ATTACK, BALL, GAMMA, NEAREST, READ, Work, total_work
 from certus.costs import LabelCost
 from certus.kernel import radial
 from certus.smoothing import certify_smoothed
@@ -20,9 +20,9 @@ from tests.certificates.problems import network, samples
 COUNT = 12
 CALLS = {
     (radial, "constants"): BALL,
-    (local_bounds, "solve_gamma"): LEVEL,
+    (local_bounds, "solve_gamma"): GAMMA,
     (engine, "error_candidates"): NEAREST,
-    (engine, "attack_balls"): PUSH,
+    (engine, "attack_balls"): ATTACK,
 }
 
 
@@ -59,7 +59,7 @@ def test_the_share_is_what_was_counted(labels: int, monkeypatch: pytest.MonkeyPa
     shares = [share for share, _ in told]
     assert shares == sorted(shares)
     assert shares[-1] == 1
-    look, before = COUNT * labels * LOOK, 0.0  # what no call counts is told once
+    look, before = COUNT * labels * READ, 0.0  # what no call counts is told once
     for share, so_far in told:
         if share < 1:
             uncounted = share * total - so_far
@@ -84,7 +84,7 @@ def test_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
         attack_steps=0,
     )
     planned = total_work(COUNT, 1, 2, gammas, (0.1,), gamma_rounds=0, attacked=False)
-    assert planned == sum(done) + COUNT * LOOK
+    assert planned == sum(done) + COUNT * READ
 
 
 def test_work() -> None:

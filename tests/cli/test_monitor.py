@@ -105,7 +105,7 @@ def test_the_command_agrees_with_python(place: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(place)
         own = Monitor(certificate, level=0.05).check("csv:inputs.csv", name="inputs.csv")
-    assert own.as_json() == result
+    assert own.as_json() | {"evidence": "proven"} == result  # which the kernel has checked
     assert (result["labelled"], result["realised"]) == (False, None)
     assert (place / "run/monitor.jsonl").exists()
     assert (place / "run/monitor.png").exists()
@@ -123,9 +123,34 @@ def test_rows_of_the_certificate_are_covered(place: Path) -> None:
 
 
 @pytest.mark.usefixtures("undrawn")
+def test_labels_may_come_late_and_the_certificate_is_proven_again(place: Path, tmp_path: Path) -> None:
+    table = rows(1)
+    for row in table[MONTHS * COUNT // 2 :]:
+        row["label"] = ""
+    write(tmp_path / "late.csv", table)
+    by = ("--chunks", "quarter", "--dates", "when", "--json")
+    first, second = lines(certus("monitor", "run", str(tmp_path / "late.csv"), *by, folder=place).stdout)
+    assert (first["rows"], first["realised"]["rows"], first["labelled"]) == (3 * COUNT, 2 * COUNT, False)
+    assert second["realised"] is None
+    assert {first["evidence"], second["evidence"]} == {"proven"}
+    for row in table:
+        row["label"] = ""
+    write(tmp_path / "none.csv", table)
+    (none,) = lines(certus("monitor", "run", str(tmp_path / "none.csv"), "--json", folder=place).stdout)
+    assert none["realised"] is None
+    file = place / "run/certificate/certificate.json"
+    content = json.loads(file.read_text())
+    content["brackets"][0]["error_high"] = 0.0
+    (tmp_path / "certificate.json").write_text(json.dumps(content))
+    options = ("--certificate", str(tmp_path / "certificate.json"))
+    assert certus("monitor", "run", "same.csv", *options, folder=place).returncode in (1, 2)
+
+
+@pytest.mark.usefixtures("undrawn")
 def test_clusters_are_permuted_whole(place: Path) -> None:
+    write(place / "all.csv", rows(2, moved_from=0))
     plain, whole = (
-        lines(certus("monitor", "run", "moved.csv", "--json", *more, folder=place).stdout)[0]
+        lines(certus("monitor", "run", "all.csv", "--json", *more, folder=place).stdout)[0]
         for more in ((), ("--clusters", "customer"))
     )
     assert whole["distance"] == plain["distance"]

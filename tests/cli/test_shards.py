@@ -37,9 +37,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_shards_are_merged_and_verified(folder: Path) -> None:
+    shutil.copytree(folder / "part-1", folder / "whole")  # an earlier certificate, with its table
     done = certus("merge", "part-3", "part-1", "part-2", "-o", "whole", folder=folder)
     assert done.returncode == 0, done.stderr
     assert "at most: proven" in " ".join(done.stdout.split())
+    assert not (folder / "whole" / "samples.csv").exists()
     content = json.loads((folder / "whole" / "certificate.json").read_text())
     parts = [json.loads((folder / f"part-{number}" / "certificate.json").read_text()) for number in (1, 2, 3)]
     assert content["samples"] == sum(part["samples"] for part in parts) == 24
@@ -59,7 +61,7 @@ def test_shards_are_merged_and_verified(folder: Path) -> None:
 
 def test_a_missing_part_is_named(folder: Path) -> None:
     refused(certus("merge", "part-3", "part-1", "-o", "two", folder=folder), "2/3 is missing")
-    refused(certus("merge", "part-1", "part-1", "-o", "two", folder=folder), "1/3 is there twice")
+    refused(certus("merge", "part-1", "part-1", "-o", "two", folder=folder), "1/3 is given twice")
     assert not (folder / "two").exists()
 
 

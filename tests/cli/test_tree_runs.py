@@ -60,6 +60,12 @@ def test_a_file_is_imported_certified_and_verified(folder: Path) -> None:
     assert done.returncode == 0, done.stderr
     refused(certus("verify", file, "--recompute", folder=folder), "--recompute")
     refused(certus("report", "runs/b", folder=folder), "tree model")
+    done = certus("sensitivity", "runs/b", "--samples", "6", "--json", folder=folder)
+    assert done.returncode == 0, done.stderr
+    features = {each["feature"]: each for each in json.loads(done.stdout)["features"]}
+    assert set(features) == {"age", "size"}
+    assert all(each["error_low"] <= each["error_high"] for each in features.values())
+    refused(certus("sensitivity", "runs/b", "--split", "test", folder=folder), "--split")
     done = certus("runs", "--json", folder=folder)
     assert "runs/b" in [row["run"] for row in json.loads(done.stdout)]
     stated = (folder / file).read_text()

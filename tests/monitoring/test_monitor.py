@@ -22,6 +22,7 @@ from certus.errors import ArgumentError
 from certus.kernel.costs import Lp
 from certus.kernel.transport import TransportBounds
 from certus.monitoring import Monitor
+from certus.monitoring.reading import Rows
 
 RHO = 0.25
 
@@ -109,6 +110,33 @@ def test_other_labels_raise_the_bound_by_their_share(certificate: Certificate) -
     assert clean is not None
     assert result.bound == pytest.approx(clean + result.realised.relabelled)
     assert result.realised.error <= result.bound
+
+
+def test_labels_that_come_late_are_judged_as_far_as_they_are_there(certificate: Certificate) -> None:
+    """The distance is that of the inputs alone, and errors are those of the labelled rows."""
+    moved, monitor = rows(0) + vector(0.3, 0.0), Monitor(certificate)
+    own = labels(rows(0)).double()
+    some = torch.where(torch.arange(200) < 50, own, math.nan)
+    result, without = monitor.check(moved, some), monitor.check(moved)
+    assert (result.distance, result.labelled) == (without.distance, False)
+    assert result.realised is not None
+    errors = (labels(moved) != own)[:50].double()
+    assert (result.realised.rows, result.realised.error) == (50, pytest.approx(float(errors.mean())))
+    assert result.realised.relabelled is None
+    assert "Observed on 50 of 200 labelled rows" in " ".join(str(result).split())
+    assert monitor.check(moved, own * math.nan).realised is None
+
+
+def test_clusters_are_thinned_to_the_share_that_is_certified(certificate: Certificate) -> None:
+    """Of clusters of ten equal rows one row each is certified. Dealt out whole, new rows would lie closer to
+    each other than to the certified ones."""
+    alarms = []
+    for seed in range(30):
+        new = rows(seed + 1, 20)
+        names = np.arange(200), 1000 + np.arange(200) // 10
+        copies = Rows(new.repeat_interleave(10, 0), None, 200)
+        alarms.append(Monitor(certificate, seed=seed).judge(copies, clusters=names, share=0.1).alarm)
+    assert sum(alarms) <= 0.05 * 30 + 4 * (30 * 0.05 * 0.95) ** 0.5
 
 
 def test_labels_with_a_price_are_part_of_the_distance() -> None:

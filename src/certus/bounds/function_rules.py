@@ -22,15 +22,15 @@ from torch._ops import OpOverload
 from torch.nn import functional
 from torch.utils._pytree import tree_leaves
 
-from certus.bounds.layer_rules import BUILTIN_RULES, double, per_axis
+from certus.bounds.layer_rules import BUILTIN_RULES, double, in_order, per_axis
 from certus.errors import UnsupportedError
+from certus.kernel.groups import GroupLength
 from certus.kernel.operators import (
     Affine,
     AxisProduct,
     Convolution,
     Dense,
     Diagonal,
-    Gather,
     Reshape,
     Transposed,
 )
@@ -201,12 +201,6 @@ def interpolate(call: Call) -> _Translation:
     return inputs, [AxisProduct(tuple(matrices), None, inputs.shape)]
 
 
-def in_order(index: Tensor, in_shape: Shape) -> Affine:
-    """A gather by its index, or a reshape if it keeps the order."""
-    plain = torch.equal(index.flatten(), torch.arange(math.prod(in_shape)))
-    return Reshape(in_shape, tuple(index.shape)) if plain else Gather(index, in_shape)
-
-
 def scaled_by(factor: float | Tensor, bias: Tensor | None, shape: Shape) -> Affine:
     """factor·x + bias, both broadcast to the shape."""
     scale = double(torch.as_tensor(factor, dtype=torch.float64))
@@ -256,6 +250,21 @@ def by_layer_rule(call: Call) -> _Translation:
     return inputs, [primitive]
 
 
+def length_over_axes(call: Call) -> _Translation:
+    """The Euclidean norm over axes of a sample."""
+    inputs, order = call.moving("self"), call.number("ord", 2.0)
+    shape, axes = inputs.shape, call.get("dim") or []
+    chosen = sorted(axis % (len(shape) + 1) - 1 for axis in axes)
+    if order != 2 or not chosen or chosen[0] < 0:
+        raise UnsupportedError("a norm other than the Euclidean one, or over the batch")
+    rest = [axis for axis in range(len(shape)) if axis not in chosen]
+    places = torch.arange(math.prod(shape)).reshape(shape).permute(*rest, *chosen)
+    assert call.shape is not None
+    return inputs, [
+        GroupLength(places.flatten(len(rest)).reshape(math.prod(call.shape), -1), shape, call.shape)
+    ]
+
+
 def absolute_value(call: Call) -> _Translation:
     inputs = call.moving("self")
     return inputs, [Pointwise(scalar("piecewise_linear", -1.0, 1.0), inputs.shape)]
@@ -278,6 +287,7 @@ FUNCTIONS: dict[str, Callable[[Call], _Translation]] = {
     **dict.fromkeys(("upsample_bilinear2d", "upsample_linear1d"), interpolate),
     **dict.fromkeys(_LAYERS, by_layer_rule),
     "abs": absolute_value,
+    "linalg_vector_norm": length_over_axes,
     **dict.fromkeys(("clamp", "clamp_min", "clamp_max"), clamp_units),
 }
 """The rules of torch functions by name."""

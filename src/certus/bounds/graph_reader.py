@@ -29,13 +29,13 @@ from certus.bounds.function_rules import (
     Call,
     Constant,
     Variable,
-    in_order,
     scaled_by,
 )
-from certus.bounds.layer_rules import find_rule
+from certus.bounds.layer_rules import find_rule, in_order
 from certus.errors import CertusError, UnsupportedError
 from certus.kernel.graph import Node
-from certus.kernel.operators import Reshape
+from certus.kernel.groups import GroupSort
+from certus.kernel.operators import Gather, Reshape
 from certus.kernel.passes import Primitive, Refused, Shape
 
 _NORM = "batch norm, which is affine in eval mode"
@@ -116,6 +116,9 @@ _GATHERS = frozenset(
 )
 """Functions that only rearrange numbers."""
 
+_ORDERED = frozenset(("max", "min", "amax", "amin", "maximum", "minimum", "sort"))
+"""Functions of the order of entries."""
+
 _OF_SHAPE = frozenset(("zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full"))
 """Functions of a shape only."""
 
@@ -146,6 +149,7 @@ class GraphReader:
         }
         self._values[exported.inputs] = Variable(start, nodes[start].shape)
         self._uses = Counter[str]()
+        self._sorted: dict[tuple[Any, ...], Variable] = {}
 
     def run(self, *, collect: bool = False) -> int:
         """Translate all nodes; return the number of the output.
@@ -230,6 +234,8 @@ class GraphReader:
             inputs, primitives = FUNCTIONS[call.name](call)
             behind = self._append(call, inputs, primitives)
             return [behind] if call.shape is None else behind  # the first of several outputs
+        if call.name in _ORDERED:
+            return self._ordered(call)
         method = self._METHODS.get(call.name)
         if call.shape is None or method is None:
             raise UnsupportedError("no rule")
@@ -321,7 +327,60 @@ class GraphReader:
                 wider = (*part.shape[: axis - 1], 1, *part.shape[axis - 1 :])
                 part = self._append(call, part, [Reshape(part.shape, wider)])
             parts.append(part)
-        return parts[0] if len(parts) == 1 else self._join(call, parts, shape, axis - 1)
+        return self._beside(call, parts, shape, axis - 1)
+
+    def _beside(self, call: Call, parts: Sequence[Variable], shape: Shape, axis: int) -> Variable:
+        """Concatenate; where all parts are entries of one node, gather them from it, each entry once."""
+        if len(parts) == 1:
+            return parts[0]
+        origins = [self._origin(part) for part in parts]
+        if len({number for number, _ in origins}) > 1:
+            return self._join(call, parts, shape, axis)
+        source = Variable(origins[0][0], self.nodes[origins[0][0]].shape)
+        index = torch.cat([index for _, index in origins], axis)
+        return self._append(call, source, [in_order(index, source.shape)])
+
+    def _origin(self, variable: Variable) -> tuple[int, Tensor]:
+        """The node before all rearrangements, and the place in it of each entry; −1 for 0."""
+        node = self.nodes[variable.number]
+        if not isinstance(node.primitive, Gather | Reshape):
+            return variable.number, torch.arange(math.prod(variable.shape)).reshape(variable.shape)
+        number, index = self._origin(Variable(node.inputs[0], node.primitive.in_shape))
+        if isinstance(node.primitive, Reshape):
+            return number, index.reshape(variable.shape)
+        places = node.primitive.index
+        return number, torch.where(places < 0, -1, index.flatten()[places])
+
+    def _ordered(self, call: Call) -> Any:
+        """Largest, smallest or sorted entries along an axis, or of two tensors: the same sort for all."""
+        name, first, second = call.name, call.moving("self"), call.get("other")
+        if second is not None:
+            if not isinstance(second, Variable) or first.shape != second.shape:
+                raise UnsupportedError("an argument that is constant, or of another shape")
+            key, axis, shape = (first.number, second.number), 0, (2, *first.shape)
+            beside = [
+                self._append(call, part, [Reshape(part.shape, (1, *part.shape))]) for part in (first, second)
+            ]
+        else:
+            given = call.get("dim")
+            axes = [given] if isinstance(given, int) else list(given or ())
+            if len(axes) != 1 or axes[0] % (len(first.shape) + 1) == 0:
+                raise UnsupportedError("no axis of one sample; give `dim`")
+            axis, shape, beside = axes[0] % (len(first.shape) + 1) - 1, first.shape, [first]
+            key = (first.number, axis)
+        if key not in self._sorted:
+            whole = self._beside(call, beside, shape, axis)
+            places = torch.arange(math.prod(shape)).reshape(shape)
+            groups = places.movedim(axis, -1).reshape(-1, shape[axis])
+            self._sorted[key] = self._append(call, whole, [GroupSort(groups, shape)])
+        places = torch.arange(math.prod(shape)).reshape(shape).movedim(axis, 0)
+        if name == "sort":
+            chosen = (places if call.get("descending") else places.flip(0)).movedim(0, axis)
+        else:
+            chosen = places[0] if name in ("max", "amax", "maximum") else places[-1]
+            chosen = chosen.unsqueeze(axis) if call.get("keepdim") else chosen
+        values = self._append(call, self._sorted[key], [in_order(chosen, shape)])
+        return values if call.shape is not None else [values]  # the indices have no rule
 
     _METHODS: ClassVar[dict[str, Callable[[GraphReader, Call, Shape], Variable]]] = {
         **dict.fromkeys(("add", "sub", "rsub"), _added),

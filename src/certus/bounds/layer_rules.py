@@ -27,11 +27,27 @@ from certus.bounds.claims import (
 )
 from certus.errors import ArgumentError, UnsupportedError, require
 from certus.kernel.graph import Graph
+from certus.kernel.groups import Grouped, GroupLength, GroupSort
 from certus.kernel.max_pool import MaxPool
-from certus.kernel.operators import Affine, AxisProduct, Convolution, Dense, Diagonal, Reshape
+from certus.kernel.operators import Affine, AxisProduct, Convolution, Dense, Diagonal, Gather, Reshape
 from certus.kernel.passes import Primitive, Shape
 from certus.kernel.pointwise import Pointwise, scalar
-from certus.layers import LogCosh, Normalize, Residual, Scale, SmoothAbs
+from certus.layers import (
+    Absolute,
+    ChannelsLast,
+    LengthPool,
+    LogCosh,
+    MaxMin,
+    Normalize,
+    Offset,
+    Orthogonal,
+    Residual,
+    Scale,
+    Shift,
+    SmoothAbs,
+    UnitRows,
+    Unshuffle,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,10 +100,24 @@ def flatten(module: nn.Flatten, shape: Shape) -> Primitive:
 
 @rule(nn.Linear)
 def linear(module: nn.Linear, shape: Shape) -> Primitive:
+    return _along_last(module, module.weight, module.bias, shape)
+
+
+@rule(Orthogonal)
+def orthogonal(module: Orthogonal, shape: Shape) -> Primitive:
+    return _along_last(module, module.weight, module.bias, shape)
+
+
+@rule(UnitRows)
+def unit_rows(module: UnitRows, shape: Shape) -> Primitive:
+    return _along_last(module, module.rows, module.bias, shape)
+
+
+def _along_last(module: nn.Module, matrix: Tensor, offset: Tensor | None, shape: Shape) -> Primitive:
     """A linear layer along the last axis."""
-    rule = f"have shape {(module.in_features,)} where they enter the layer {module}"
-    require(shape[-1:] == (module.in_features,), "inputs", rule, shape)
-    weight, bias = double(module.weight), None if module.bias is None else double(module.bias)
+    rule = f"have shape {(matrix.shape[1],)} where they enter the layer {module}"
+    require(shape[-1:] == (matrix.shape[1],), "inputs", rule, shape)
+    weight, bias = double(matrix), None if offset is None else double(offset)
     return Dense(weight, bias) if len(shape) == 1 else AxisProduct((weight,), bias, shape)
 
 
@@ -198,12 +228,47 @@ def max_pool(module: nn.MaxPool1d | nn.MaxPool2d, shape: Shape) -> Primitive:
     return MaxPool(tuple(windows(matrix) for matrix in _along_axes(pool, shape, settings)), shape)
 
 
+@rule(Offset)
+def offset(module: Offset, shape: Shape) -> Primitive:
+    return Diagonal(torch.ones(1, dtype=torch.float64), double(module.bias).expand(shape).contiguous(), shape)
+
+
+def numbered(shape: Shape) -> Tensor:
+    """(1, *shape) numbers 0, 1, 2, …, which reveal what a function does to places."""
+    return torch.arange(math.prod(shape), dtype=torch.float64).reshape(1, *shape)
+
+
+@rule(ChannelsLast, Unshuffle, Shift, nn.PixelUnshuffle, nn.PixelShuffle)
+def rearrangement(module: nn.Module, shape: Shape) -> Primitive:
+    """Every output is one of the inputs."""
+    return in_order(module(numbered(shape))[0].long(), shape)
+
+
+def in_order(index: Tensor, in_shape: Shape) -> Affine:
+    """A gather by its index, or a reshape if it keeps the order."""
+    plain = torch.equal(index.flatten(), torch.arange(math.prod(in_shape)))
+    return Reshape(in_shape, tuple(index.shape)) if plain else Gather(index, in_shape)
+
+
+@rule(MaxMin)
+def max_min(module: MaxMin, shape: Shape) -> Primitive:
+    require(shape[-1] % 2 == 0, "inputs", "have an even last axis where they enter MaxMin", shape)
+    places = numbered(shape)[0].long().unflatten(-1, (2, -1))
+    return GroupSort(places.movedim(-2, -1).flatten(0, -2), shape)
+
+
+@rule(LengthPool)
+def length_pool(module: LengthPool, shape: Shape) -> Primitive:
+    require(len(shape) == 3, "inputs", "be (height, width, channels) where they enter LengthPool", shape)
+    return GroupLength(numbered(shape)[0].long().flatten(0, 1).T.contiguous(), shape, shape[-1:])
+
+
 def is_smooth(primitive: Primitive) -> bool:
     """Whether the derivative of a primitive is continuous; of a user's own, unless ``smooth`` is False."""
     match primitive:
         case Pointwise():
             return not primitive.scalar.kinks
-        case MaxPool():
+        case MaxPool() | Grouped():
             return False
     return bool(getattr(primitive, "smooth", True))
 
@@ -269,6 +334,7 @@ RULES |= {
     nn.SiLU: _activation("silu"),
     nn.Mish: _activation("mish"),
     nn.ReLU: _activation("piecewise_linear", 0.0, 1.0),
+    Absolute: _activation("piecewise_linear", -1.0, 1.0),
     nn.LeakyReLU: _activation("piecewise_linear", "negative_slope", 1.0),
     nn.ReLU6: _activation("clamp", 0.0, 6.0),
     nn.Hardtanh: _activation("clamp", "min_val", "max_val"),

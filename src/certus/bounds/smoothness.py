@@ -13,6 +13,7 @@ from certus.errors import contradiction
 from certus.kernel.evidence import Evidence
 from certus.kernel.problem import Problem
 from certus.kernel.rounding import MANY, THOUSANDS
+from certus.storage.files import plain_json
 
 VALIDITY = (
     "Proven for the real-valued network with the stored weights, in exact arithmetic; computed in float64 "
@@ -151,20 +152,22 @@ class SmoothnessBound(Derived):
 
     def as_json(self) -> dict[str, Any]:
         """Return all but the margin matrices; infinities become None."""
-        layers = [{name: _plain(value) for name, value in vars(layer).items()} for layer in self.layers]
-        return {
-            "evidence": self.evidence,
-            "assumptions": list(self.assumptions),
-            "validity": validity_statement(self.assumptions),
-            "curvature": _plain(self.curvature),
-            "rule": self.rule,
-            "bounds": {name: _plain(value) for name, value in self.bounds.items()},
-            "gammas": {name: _plain(value) for name, value in self.gammas.items()},
-            "lipschitz": _plain(self.lipschitz),
-            "output_lipschitz": _plain(self.output_lipschitz),
-            "obstacle": self.obstacle,
-            "layers": layers,
-        }
+        content: dict[str, Any] = plain_json(
+            {
+                "evidence": self.evidence,
+                "assumptions": self.assumptions,
+                "validity": validity_statement(self.assumptions),
+                "curvature": self.curvature,
+                "rule": self.rule,
+                "bounds": self.bounds,
+                "gammas": self.gammas,
+                "lipschitz": self.lipschitz,
+                "output_lipschitz": self.output_lipschitz,
+                "obstacle": self.obstacle,
+                "layers": self.layers,
+            }
+        )
+        return content
 
 
 @dataclass(frozen=True, eq=False)
@@ -189,7 +192,3 @@ class LocalBound(Derived):
     margins: Tensor | None
     error: Tensor | None
     radius: Tensor
-
-
-def _plain(value: object) -> object:
-    return None if isinstance(value, float) and not math.isfinite(value) else value

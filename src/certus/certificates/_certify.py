@@ -46,7 +46,7 @@ from certus.certificates.problem import Problem, gather
 from certus.certificates.progress import Work, total_work
 from certus.certificates.trees import certify_trees, tree_loss
 from certus.certificates.unproven_losses import attack_criterion, criterion_name, model_outputs
-from certus.costs import Cost, LabelCost, SquaredL2, WeightedL2
+from certus.costs import ColumnPrices, Cost, LabelCost, SquaredL2, WeightedL2
 from certus.data import DataLike, RowEncoding, Samples, gather_samples
 from certus.domains import Domain, Unbounded
 from certus.errors import (
@@ -82,7 +82,7 @@ def certify(
     rho: float | Sequence[float] | None = None,
     epsilon: float | Sequence[float] | None = None,
     criterion: Criterion | None = None,
-    cost: Cost = _L2,
+    cost: Cost | ColumnPrices = _L2,
     domain: Domain | None = None,
     label_cost: LabelCost | None = None,
     labels: Literal["given", "predicted"] = "given",
@@ -100,6 +100,7 @@ def certify(
     cache: ProposalCache | None = None,
     width: float = 1.05,
     time_limit: float | None = None,
+    deployment: Literal["float32"] | None = None,
     n_jobs: int = 1,
     checkpoint: str | Path | None = None,
     progress: bool | Callable[[float], None] | None = None,
@@ -137,7 +138,7 @@ def certify(
         criterion: cross-entropy for labels and squared error for numbers by default; torch's own criteria are
             applied to each sample (``losses.as_criterion``). For any other criterion with one loss per sample
             only the error rate is proven, which does not depend on it.
-        cost: the transport cost c.
+        cost: the transport cost c. ``ColumnPrices`` are for trees: prices of columns, categories and gaps.
         domain: the convex set Z that inputs stay in; all of space by default.
         label_cost: the cost of changing a label; by default labels never change.
         labels: "predicted" replaces the targets by the model's predictions on the unmoved inputs, as
@@ -164,6 +165,11 @@ def certify(
         cache: stores proposed points, so that an interrupted certification can resume.
         width: for trees, the ratio of upper to lower error rate at which refinement ends.
         time_limit: for trees, the largest time of refinement, in seconds.
+        deployment: "float32" for upper sides about the network as float32 computes it, in any order of
+            summation: every margin is smaller by what such arithmetic can lose (``kernel.deployment``). For
+            dense layers, and, by an assumption that is named, direct convolutions, with |·|, ReLU, sorting or
+            pooling between them; for cross-entropy. By default they are about real arithmetic with the stored
+            weights.
         n_jobs: number of worker processes; −1 for one per core. Each computes in one thread, so that the
             certificate is the same for any number, bit for bit. Within ``joblib.parallel_config`` its backend
             decides, such as that of a Dask cluster. The model stays in this process: workers get its layers
@@ -181,8 +187,12 @@ def certify(
     True
     """
     rhos, epsilons = _checked_budgets(rho, epsilon, cost)
+    if isinstance(cost, ColumnPrices):
+        trees = not isinstance(model, nn.Module) and is_tree_model(model)
+        require(trees, "cost", "be a Cost, such as SquaredL2(): ColumnPrices are for trees", cost)
     rule = "be left out without `confidence`: it applies to population bounds only"
     require(inequality is None or confidence is not None, "inequality", rule, inequality)
+    require(deployment in (None, "float32"), "deployment", "be 'float32', or left out", repr(deployment))
     require(labels in ("given", "predicted"), "labels", "be 'given' or 'predicted'", repr(labels))
     clip = None if clip is None else require_number("clip", clip)
     gammas = None if gammas is None else require_numbers("gammas", gammas)
@@ -198,7 +208,7 @@ def certify(
     if not isinstance(model, nn.Module) and is_tree_model(model):
         unused: dict[str, object] = {"gammas": gammas, "smoothness": smoothness, "encoding": encoding}
         unused |= {"cache": cache, "domain": None if isinstance(domain, Unbounded) else domain}
-        unused |= {"n_jobs": None if n_jobs == 1 else n_jobs, "checkpoint": checkpoint}
+        unused |= {"checkpoint": checkpoint, "deployment": deployment}
         for name, given in unused.items():
             require(given is None, name, "be left out for trees", given)
         return certify_trees(
@@ -216,14 +226,17 @@ def certify(
             inequality=inequality,
             width=width,
             time_limit=time_limit,
+            jobs=jobs,
             seed=seed,
             progress=progress,
         )
+    assert not isinstance(cost, ColumnPrices)
     if not isinstance(model, nn.Module):
         model, data, criterion, cost, domain, encoding = _read_estimator(
             model, data, criterion, cost, domain, encoding
         )
-        others = (label_cost, confidence, clip, gammas, class_weights, smoothness, encoding, cache)
+        others = (label_cost, confidence, clip, gammas, class_weights, smoothness, encoding)
+        others = (*others, cache, deployment)
         if rho is not None and isinstance(domain, Unbounded) and all(option is None for option in others):
             exact = certify_linear(
                 model, data, rho=rho, epsilon=epsilon, criterion=criterion, cost=cost, labels=labels
@@ -240,11 +253,18 @@ def certify(
         require(epsilon is None, "epsilon", "be left out for a sample with weights", epsilon)
         weights = checked_weights(source.weights, len(source))
     criterion, class_weights = provable_criterion(criterion, source, class_weights, labels)
-    reader = _ProblemReader(model, criterion, cost, domain, label_cost, smoothness, encoding, labels)
+    reader = _ProblemReader(
+        model, criterion, cost, domain, label_cost, smoothness, encoding, labels, deployment
+    )
     unproven = None
     if not isinstance(criterion, InferredCriterion) and not has_rule(criterion):
         rule = f"be left out with {criterion_name(criterion)}, whose curvature has no known bound"
-        options = {"confidence": confidence, "smoothness": smoothness, "class_weights": class_weights}
+        options = {
+            "confidence": confidence,
+            "deployment": deployment,
+            "smoothness": smoothness,
+            "class_weights": class_weights,
+        }
         for name, option in {**options, "weights": weights}.items():
             require(option is None, name, rule, option)
         unproven = reader.attack_instead(source, rhos, clip=clip, steps=attack_steps)
@@ -259,15 +279,9 @@ def certify(
         require(not epsilons or problem.classes is not None, "epsilon", rule, epsilon)
         by_class = None if class_weights is None else checked_class_weights(class_weights, problem.classes)
         ends = (1.0, 1.0) if by_class is None else (float(by_class.min()), float(by_class.max()))
-        ceiling = clip
-        if confidence is not None and clip is None:
-            rule = "be given for a regression with `confidence`: a squared error is unbounded"
-            require(problem.classes is not None, "clip", rule, None)
-            ceiling = 2 * math.log(problem.classes or 1) * ends[1]
-        if gammas is None:
-            grid_gammas = default_gammas(problem, rhos, clip, ends)
-        else:
-            grid_gammas = tuple(sorted(set(gammas), reverse=True))
+        ceiling = clip if confidence is None else _population_clip(clip, problem.classes, ends[1])
+        chosen = default_gammas(problem, rhos, clip, ends) if gammas is None else gammas
+        grid_gammas = tuple(sorted(set(chosen), reverse=True))
         grid = make_grid(problem, rhos, [gamma / ends[1] for gamma in grid_gammas], local_radii)
         question = Question(problem, grid, clip, by_class, attack_steps)
         if checkpoint is not None:
@@ -304,7 +318,7 @@ _BLOCK = 128  # batches that are certified together then, 65,536 samples
 
 @dataclass(frozen=True)
 class _Plan:
-    """What is asked of the samples.
+    """Options of a certification, checked.
 
     Attributes:
         gammas: the grid Γ, fixed before the samples are seen.
@@ -322,6 +336,13 @@ class _Plan:
     labels: Literal["given", "predicted"]
 
 
+def _population_clip(clip: float | None, classes: int | None, weight: float) -> float:
+    """Return B of the population: 2 ln K times the largest class weight by default."""
+    rule = "be given for a regression with `confidence`: a squared error is unbounded"
+    require(clip is not None or classes is not None, "clip", rule, None)
+    return 2 * math.log(classes or 1) * weight if clip is None else clip
+
+
 def _solved(engine: Engine, plan: _Plan, more: Sequence[float] = ()) -> Certificate:
     """The certificate of samples whose values at all γ fit into memory.
 
@@ -330,13 +351,13 @@ def _solved(engine: Engine, plan: _Plan, more: Sequence[float] = ()) -> Certific
     """
     question, weights, rhos = engine.question, engine.weights, plan.rhos
     problem, clip = engine.problem, question.clip
-    levels = engine.levels((*plan.gammas, *more))
-    fixed = levels[: len(plan.gammas)]
+    dual_values = engine.dual_values((*plan.gammas, *more))
+    fixed = dual_values[: len(plan.gammas)]
     sample_values, errors = engine.samples, None
     if sample_values.wrong is not None:
         searched = [engine.nearest()] if question.attack_steps > 0 else []
         price = math.inf if problem.label_cost is None else problem.label_cost.price
-        own = [level.errors for level in fixed]
+        own = [values.errors for values in fixed]
         errors = AttainedErrors.least([engine.wrong(), *own, *searched], price)
     start = sample_values.start if clip is None else sample_values.start.clamp_max(clip)
     population = None
@@ -353,31 +374,34 @@ def _solved(engine: Engine, plan: _Plan, more: Sequence[float] = ()) -> Certific
             seed=plan.seed,
         )
         population = replace(population, repeats=engine.portions.repeats)
-    levels = sorted(refine_gammas(engine, levels, rhos, plan.gamma_rounds), key=lambda level: -level.gamma)
+    dual_values = sorted(
+        refine_gammas(engine, dual_values, rhos, plan.gamma_rounds), key=lambda values: -values.gamma
+    )
     # With γ that were added after seeing the sample: for it alone, never for the population.
     if errors is not None:
-        errors = AttainedErrors.least([errors, *(level.errors for level in levels)])
+        errors = AttainedErrors.least([errors, *(values.errors for values in dual_values)])
     by_class = question.class_weights
     certificate = Certificate(
         statement=Statement.of(
             sample_values.bounds,
-            [level.bounds for level in levels],
+            [values.bounds for values in dual_values],
             weights=weights,
             clip=clip,
             population=None if population is None else population.upper,
         ),
         rhos=rhos,
-        aggregates=tuple(DualAggregate.of(level, weights) for level in levels),
+        aggregates=tuple(DualAggregate.of(values, weights) for values in dual_values),
         attained_clean_loss=mean_down(start, weights),
         attained_error_cost=None if errors is None else errors.cost,
         attained_label=None if errors is None else errors.label,
         population=population,
         classes=problem.classes,
         epsilons=plan.epsilons,
-        dual_values=tuple(levels),
+        dual_values=tuple(dual_values),
         class_weights=None if by_class is None else tuple(by_class.tolist()),
         differing_predictions=engine.differing_predictions,
         over_rows=problem.kernel.columns is not None,
+        deployment=problem.deployment,
         labels=plan.labels,
         source=engine,
     )
@@ -416,12 +440,15 @@ def _in_blocks(
 
 
 def _checked_budgets(
-    rho: float | Sequence[float] | None, epsilon: float | Sequence[float] | None, cost: Cost
+    rho: float | Sequence[float] | None,
+    epsilon: float | Sequence[float] | None,
+    cost: Cost | ColumnPrices,
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Return the ρ and the ε; without ρ, the cost of moving every sample by each ε."""
     epsilons = () if epsilon is None else require_numbers("epsilon", epsilon, zero=True)
     require(rho is not None or len(epsilons) > 0, "rho", "be given, or `epsilon`", rho)
-    squares = tuple(cost.growth / 2 * (radius * radius) for radius in epsilons)
+    unit = 1.0 if isinstance(cost, ColumnPrices) else cost.growth / 2
+    squares = tuple(unit * (radius * radius) for radius in epsilons)
     rule = f"be 0, or have a square, as rho, between {LEAST:g} and {LARGEST:g}"
     sensible = all(square == 0 or LEAST <= square <= LARGEST for square in squares)
     require(sensible, "epsilon", rule, epsilon)
@@ -498,6 +525,7 @@ class _ProblemReader:
     smoothness: SmoothnessBound | None
     encoding: RowEncoding | None
     labels: Literal["given", "predicted"]
+    deployment: Literal["float32"] | None
 
     def problem(self, part: DataLike) -> Problem:
         """Return the problem for these samples; raises ``UnreadableModelError``."""
@@ -513,7 +541,9 @@ class _ProblemReader:
         except UnreadableModelError as reason:
             raise _refusal(reason, self.model, gather(part)[0]) from None
         check_wrapper(self.model, network, problem.inputs)
-        return replace(problem, encoding=self.encoding)
+        problem = replace(problem, encoding=self.encoding, deployment=self.deployment)
+        problem.require_covered()
+        return problem
 
     def attack_instead(
         self, source: Readable, rhos: Sequence[float], *, clip: float | None, steps: int
@@ -566,14 +596,14 @@ def _with_attacks(engine: Engine, certificate: Certificate) -> Certificate:
     for rho in sorted(widths, key=lambda rho: -widths[rho]):
         if widths[rho] <= _CLOSED:
             break
-        push, errors = engine.push(rho)
-        better = push.loss > certificate.lower(rho)
+        attack, errors = engine.attack(rho)
+        better = attack.loss > certificate.lower(rho)
         cost, label = certificate.attained_error_cost, certificate.attained_label
         if cost is not None and label is not None:
             cost, label = AttainedErrors.least([AttainedErrors(cost, label), errors])
         certificate = replace(
             certificate,
-            attacks=(*certificate.attacks, push),
+            attacks=(*certificate.attacks, attack),
             attained_error_cost=cost,
             attained_label=label,
         )

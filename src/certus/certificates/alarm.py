@@ -24,24 +24,24 @@ if TYPE_CHECKING:
     from certus.certificates.class_rates import RateBracket
 
 
-def check_dual_values(level: DualBounds, costs: Tensor, losses: Tensor, origin: str, first: int = 0) -> None:
+def check_dual_values(values: DualBounds, costs: Tensor, losses: Tensor, origin: str, first: int = 0) -> None:
     """Raise ``ContradictionError`` unless ℓ − γc ≤ φ̄_γ at each of n attained points.
 
     Args:
-        costs, losses: (n,) of the points, one for each sample of the level; rounded up, and down.
+        costs, losses: (n,) of the points, one for each sample; rounded up, and down.
         origin: how the points were found, and first: the number of the first sample; both for the message.
     """
-    attained = losses - level.gamma * costs
-    sample = _first(~(attained <= level.bound))
+    attained = losses - values.gamma * costs
+    sample = _first(~(attained <= values.bound))
     if sample is None:
         return
-    rule = Rule(int(level.rule[sample])).name.lower()
+    rule = Rule(int(values.rule[sample])).name.lower()
     raise contradiction(
-        f"at sample {first + sample} and gamma = {level.gamma:.6g}, "
+        f"at sample {first + sample} and gamma = {values.gamma:.6g}, "
         f"a point of cost {float(costs[sample]):.6g} found by {origin} has a loss less its price, ℓ − γc, "
-        f"of {float(attained[sample])!r}, but at most {float(level.bound[sample])!r}",
+        f"of {float(attained[sample])!r}, but at most {float(values.bound[sample])!r}",
         (f"the {rule} rule",),
-        level,
+        values,
     )
 
 

@@ -160,7 +160,7 @@ _SMALL, _FACTOR, _PORTIONS = 64, 8, 4
 
 
 def portion_factor(inputs: Tensor, count: int) -> int:
-    """How many times ``BATCH`` samples a portion has: a function of the data alone, never of the workers.
+    """Return the size of a portion in units of ``BATCH``: a function of the data alone, never of the workers.
 
     Small inputs take longer one by one than together; but there should be portions for several workers.
 

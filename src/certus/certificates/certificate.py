@@ -73,21 +73,30 @@ class AccuracyBracket:
 
 
 class SampleMover(Protocol):
-    """Source of a certificate: holds the samples and can move them again."""
-
-    def transported(self, gamma: float | None) -> Samples: ...
-
-    def attacked(self, rho: float) -> Samples: ...
-
-    def nearest_errors(self, rhos: Sequence[float]) -> tuple[Tensor, Samples]: ...
-
-    def evaluate(self, data: Samples) -> tuple[float, float | None]: ...
+    """Source of a certificate: holds the samples and their witnesses, and moves the samples again; a subclass
+    need not move them."""
 
     def witnesses(
         self, gammas: Sequence[float], limits: Tensor | None = None
     ) -> tuple[trusted.Problem | TreeProblem, dict[str, Tensor]]: ...
 
-    def geometry(self) -> tuple[KernelCost, KernelDomain, tuple[tuple[int, ...], ...]]: ...
+    def transported(self, gamma: float | None) -> Samples:
+        raise UnsupportedError(_NO_POINTS)
+
+    def attacked(self, rho: float) -> Samples:
+        raise UnsupportedError(_NO_POINTS)
+
+    def nearest_errors(self, rhos: Sequence[float]) -> tuple[Tensor, Samples]:
+        raise UnsupportedError(_NO_POINTS)
+
+    def evaluate(self, data: Samples) -> tuple[float, float | None]:
+        raise UnsupportedError(_NO_POINTS)
+
+    def geometry(self) -> tuple[KernelCost, KernelDomain, tuple[tuple[int, ...], ...]]:
+        raise UnsupportedError(_NO_POINTS)
+
+
+_NO_POINTS = "A merged certificate has no points: ask its parts for theirs."
 
 
 class AttainedDistribution(NamedTuple):
@@ -187,6 +196,7 @@ class Certificate(Renderable):
             prediction that changes.
         class_weights: weight of the loss of each class; None if equal. Error rates are not weighted.
         over_rows: whether samples move to valid rows of a table only; discrete columns change as a whole.
+        deployment: "float32" if upper sides are about the network in float32; None for real arithmetic.
         differing_predictions: number of samples whose prediction by the model, in its own precision, differs
             from that of the certified network in float64.
         source: moves the points, for ``worst_case_data``; None if read from a file.
@@ -210,6 +220,7 @@ class Certificate(Renderable):
     class_weights: tuple[float, ...] | None = None
     differing_predictions: int = 0
     over_rows: bool = False
+    deployment: str | None = None
     labels: Literal["given", "predicted"] = "given"
     source: SampleMover | None = None
     file: Path | None = None

@@ -110,23 +110,23 @@ def rate_bracket(certificate: Certificate, name: str, label: int | None, rho: fl
     except Refused:
         which = class_names(certificate)[at]
         raise UnsupportedError(f"The sample has no row that counts for the {name} of {which}.") from None
-    gamma = _group_gamma(costs, name, at, groups, rho, costs.weights)
+    gamma = _group_gamma(costs, name, at, groups, rho)
     matrix = costs.matrix(name, at)
     worst = costs.worst_rate(name, at, rho, gamma)
     least = attained_cost(
         certificate, costs, matrix * (1 - 4 * max(SOME, slack(4 * len(costs.targets)))), rho
     )
-    people: dict[str, Any] = {}
+    population: dict[str, Any] = {}
     if certificate.population is not None:
         claims, best = _population_proposal(certificate, costs, name, at, groups, rho)
         most = certificate.statement.population_rate(name, at, rho, best, claims)
-        people = {
+        population = {
             "population": complement(most) if name == "recall" else most,
             "population_gamma": best,
             "claims": tuple(claims),
         }
     low, high = (complement(worst), 1 - least) if name == "recall" else (least, worst)
-    rate = RateBracket(name, label, rho, low, high, gamma, **people)
+    rate = RateBracket(name, label, rho, low, high, gamma, **population)
     check_rate(certificate, rate)
     return rate
 
@@ -165,10 +165,10 @@ def attained_cost(certificate: Certificate, costs: ClassCosts, matrix: Tensor, r
     rows, own = matrix[costs.targets], matrix.diagonal()[costs.targets]
     if labels is None or costs.classes == 2:
         labels = torch.full_like(costs.targets, -1)
-    unknown = rows.scatter(1, costs.targets[:, None], math.inf).amin(1)
-    known = rows.gather(1, labels.clamp_min(0)[:, None])[:, 0]
-    gains = torch.where(labels >= 0, known, unknown) - own
-    masses = torch.full_like(own, 1 / len(own)) if costs.weights is None else costs.weights / len(own)
+    least = rows.scatter(1, costs.targets[:, None], math.inf).amin(1)  # of an unknown prediction
+    predicted = rows.gather(1, labels.clamp_min(0)[:, None])[:, 0]
+    gains = torch.where(labels >= 0, predicted, least) - own
+    masses = _masses(costs) / len(own)
     possible = torch.isfinite(errors) & (gains > 0)
     prices, gains, shares = errors[possible], gains[possible], masses[possible]
     order = (prices / gains).argsort()
@@ -183,11 +183,14 @@ def attained_cost(certificate: Certificate, costs: ClassCosts, matrix: Tensor, r
     return total - (slack(4 * len(own)) + SOME) * largest if total else 0.0
 
 
-def _group_gamma(
-    costs: ClassCosts, name: str, label: int, groups: Sequence[Tensor], rho: float, weights: Tensor | None
-) -> float:
-    """Return the γ of the smallest bound on a rate with equal weights within each group of rows."""
-    masses = torch.ones(len(costs.targets)).double() if weights is None else weights
+def _masses(costs: ClassCosts) -> Tensor:
+    """Return (n,) weights of the samples, with mean 1."""
+    return torch.ones(len(costs.targets)).double() if costs.weights is None else costs.weights
+
+
+def _group_gamma(costs: ClassCosts, name: str, label: int, groups: Sequence[Tensor], rho: float) -> float:
+    """Return the γ of the smallest bound on a rate whose groups of rows count alike."""
+    masses = _masses(costs)
     scale = [float(masses[rows].sum()) / len(masses) * len(groups) for rows in groups]
     parts = [
         error_price(costs, name, label, rows) * factor for rows, factor in zip(groups, scale, strict=True)
@@ -232,7 +235,7 @@ def _matrix_gamma(costs: ClassCosts, matrix: Tensor, rho: float) -> float:
     steepest = float((rises / paid).max())
     if not steepest > 0:
         return 0.0
-    masses = torch.ones(len(costs.targets)).double() if costs.weights is None else costs.weights
+    masses = _masses(costs)
 
     def spent(gamma: float) -> float:
         finite = torch.where(torch.isfinite(costs.costs), costs.costs, 0.0)

@@ -18,8 +18,11 @@ LogCover = Callable[[float], float]
 """ε ↦ log N(·, ε), the logarithm of a covering number."""
 
 
+_PIECES = 4096  # of the integral
+
+
 def uniform_error(
-    count: int, ceiling: float, t: float, log_cover: LogCover, *, b1: float, b2: float, pieces: int = 4096
+    count: int, ceiling: float, t: float, log_cover: LogCover, *, b1: float, b2: float
 ) -> float:
     """ε_n(t) = b₁M n^(−1/2) ∫₀¹ √log N(ℱ, Mε) dε + b₂M√(t/n), with probability 1 − e^(−t)
     [theorem:robustness]
@@ -27,15 +30,15 @@ def uniform_error(
     The paper prints γ b₁√(M/n) in the first term; a bound for losses in [−M, M] scales as M, and γ has no
     place in it.
 
-    The integral is a sum over ε on a grid that is finer near 0, with the left value of each piece: √log N
-    falls in ε, so it is rounded up, except for the first piece, whose left value is infinite for most
-    classes; there log N(ε) ≤ log N(h) + d·log(h/ε) is not assumed, and the piece [0, 10⁻¹²] is left out.
+    The integral is a sum over a grid that is finer near 0, with the value at the left of each piece: it is
+    rounded up, since √log N falls in ε. The piece [0, 10⁻¹²] is left out, where that value is infinite for
+    most classes.
 
     >>> round(uniform_error(10_000, 1.0, 3.0, lipschitz_cover(2, 1.0, 1.0), b1=1.0, b2=1.0), 4)
     0.0335
     """
     _check(count, t, ceiling=ceiling, b1=b1, b2=b2)
-    edges = [10 ** (-12 * (1 - index / pieces)) for index in range(pieces + 1)]
+    edges = [10 ** (-12 * (1 - index / _PIECES)) for index in range(_PIECES + 1)]
     total = 0.0
     for left, right in pairwise(edges):
         value = log_cover(ceiling * left)

@@ -98,12 +98,12 @@ class DualAggregate:
     rules: dict[str, float]
 
     @staticmethod
-    def of(level: DualValues, weights: Tensor | None = None) -> DualAggregate:
-        counts = torch.bincount(level.rule.long(), minlength=len(Rule)) / len(level.rule)
+    def of(values: DualValues, weights: Tensor | None = None) -> DualAggregate:
+        counts = torch.bincount(values.rule.long(), minlength=len(Rule)) / len(values.rule)
         return DualAggregate(
-            level.gamma,
-            mean_up(level.transport_cost, weights),
-            mean_down(level.loss, weights),
+            values.gamma,
+            mean_up(values.transport_cost, weights),
+            mean_down(values.loss, weights),
             {rule.name.lower(): round(float(counts[rule]), 6) for rule in Rule if counts[rule] > 0},
         )
 

@@ -35,7 +35,7 @@ from certus.certificates.local_bounds import DetachedBounds, Grid, LocalBounds, 
 from certus.certificates.lower_bounds import attack_balls, checked_outputs, loss_lower_bound
 from certus.certificates.parallel import Mapper, Progress, Question, Task
 from certus.certificates.problem import BATCH, Problem, gather
-from certus.certificates.progress import BALL, LEVEL, LOOK, NEAREST, PUSH
+from certus.certificates.progress import ATTACK, BALL, GAMMA, NEAREST, READ
 from certus.certificates.witnesses import Witnesses, collect, portion_witnesses
 from certus.data import Samples
 from certus.errors import UnsupportedError
@@ -72,47 +72,52 @@ def make_grid(problem: Problem, rhos: Sequence[float], gammas: Sequence[float], 
 
 @dataclass
 class Moves:
-    """The moves of one portion: cached ones, those that another process gets, or new ones of an ascent.
+    """The moves of one portion: cached ones, and new ones of an ascent.
 
     Attributes:
-        stored: γ → moves, filled with all that are used.
+        number: of the portion, for the cache.
+        stored: γ → cached moves in memory; fresh: γ → new ones for the process that has the cache, None if it
+            is this one.
     """
 
     number: int
     cache: ProposalCache | None
     stored: dict[float, Tensor] = field(default_factory=dict)
-
-    def shape(self, portion: Problem) -> tuple[int, ...]:
-        labels = 1 if portion.label_cost is None else portion.label_cost.classes
-        return labels, *portion.inputs.shape
-
-    def read(self, gammas: Sequence[float], portion: Problem) -> dict[float, Tensor]:
-        """Those of these γ that are cached."""
-        if self.cache is None:
-            return {}
-        cached = {gamma: self.cache.load(gamma, self.number, self.shape(portion)) for gamma in gammas}
-        return {gamma: moves for gamma, moves in cached.items() if moves is not None}
+    fresh: dict[float, Tensor] | None = None
 
     def at(self, gamma: float, here: LocalBounds) -> Tensor:
-        if gamma in self.stored:
-            return self.stored[gamma]
-        cached = self.read((gamma,), here.problem)
-        moves = cached[gamma] if cached else here.proposals(gamma)
-        if self.cache is not None and not cached:
-            self.cache.save(gamma, self.number, moves)
+        """Return the moves at γ; new ones are cached."""
+        moves = self.stored[gamma] if gamma in self.stored else self._read(gamma, here.problem)
+        if moves is None:
+            moves = here.proposals(gamma)
+            if self.fresh is not None:
+                self.fresh[gamma] = moves
+            elif self.cache is not None:
+                self.cache.save(gamma, self.number, moves)
         return moves
+
+    def without_cache(self, gammas: Sequence[float], portion: Problem) -> Moves:
+        """Return moves for another process, with those of these γ that are cached."""
+        read = {gamma: self._read(gamma, portion) for gamma in gammas}
+        stored = {gamma: moves for gamma, moves in read.items() if moves is not None}
+        return Moves(self.number, None, stored, None if self.cache is None else {})
+
+    def _read(self, gamma: float, portion: Problem) -> Tensor | None:
+        labels = 1 if portion.label_cost is None else portion.label_cost.classes
+        shape = labels, *portion.inputs.shape
+        return None if self.cache is None else self.cache.load(gamma, self.number, shape)
 
 
 class Solved(NamedTuple):
     """One portion at some γ.
 
     Attributes:
-        values: at the samples themselves, if they were asked for; levels: at each γ.
-        moves: γ → moves to be cached; local: the bounds around the samples, if they are kept.
+        values: at the samples themselves, if they were asked for; dual_values: at each γ.
+        moves: γ → moves that the caller is to cache; local: the bounds around the samples, if they are kept.
     """
 
     values: SampleValues | None
-    levels: list[DualValues]
+    dual_values: list[DualValues]
     moves: dict[float, Tensor]
     local: LocalBounds | DetachedBounds | None
 
@@ -134,7 +139,7 @@ def solve(
     portion: Problem,
     held: Held,
     gammas: Sequence[float],
-    moves: Moves | dict[float, Tensor],
+    moves: Moves,
     first: bool,
     keep: bool,
     progress: Progress,
@@ -142,24 +147,17 @@ def solve(
     """φ̄_γ and T̂_γ of the samples of one portion.
 
     Args:
-        moves: cached ones; where they are a dictionary, new ones are returned.
         first: whether the portion is read for the first time; keep: whether to return its local bounds.
     """
     here = _local(question, portion, held, progress if first else None)
-    count, levels, fresh = len(portion) * question.labels, list[DualValues](), dict[float, Tensor]()
+    count, dual_values = len(portion) * question.labels, list[DualValues]()
     if first:
         assert here.samples is not None
-        progress(LOOK * count)
+        progress(READ * count)
     for gamma in gammas:
-        if isinstance(moves, Moves):
-            move = moves.at(gamma, here)
-        elif (cached := moves.get(gamma)) is not None:
-            move = cached
-        else:
-            move = fresh[gamma] = here.proposals(gamma)
-        levels.append(here.level(gamma, move)[0])
-        progress(LEVEL * count)
-    return Solved(here.samples if first else None, levels, fresh, here if keep else None)
+        dual_values.append(here.dual_values(gamma, moves.at(gamma, here))[0])
+        progress(GAMMA * count)
+    return Solved(here.samples if first else None, dual_values, moves.fresh or {}, here if keep else None)
 
 
 def search_errors(
@@ -171,7 +169,7 @@ def search_errors(
     return errors
 
 
-def push_portion(
+def attack_portion(
     question: Question, portion: Problem, rho: float, progress: Progress
 ) -> tuple[Tensor, Tensor, AttainedErrors]:
     """Attack one portion within ρ of each sample: (n,) costs and losses, and errors found on the way."""
@@ -179,7 +177,7 @@ def push_portion(
     losses = question.counted(moved.losses, portion)
     with torch.no_grad():
         errors = nearest_on_line(portion, moved.points)[0]
-    progress(PUSH * len(portion))
+    progress(ATTACK * len(portion))
     return moved.costs, losses, errors
 
 
@@ -189,14 +187,12 @@ def find_witnesses(
     held: Held,
     gammas: Sequence[float],
     limits: Tensor | None,
-    moves: dict[float, Tensor],
+    moves: Moves,
     progress: Progress,
 ) -> Witnesses:
-    """What the kernel needs to prove these γ again for one portion, from cached moves or new ones."""
+    """Return the witnesses from which the kernel proves these γ again for one portion."""
     here = _local(question, portion, held, None)
-    proposals = ((gamma, moves.get(gamma)) for gamma in gammas)
-    used = {gamma: here.proposals(gamma) if move is None else move for gamma, move in proposals}
-    return portion_witnesses(here, used, limits)
+    return portion_witnesses(here, {gamma: moves.at(gamma, here) for gamma in gammas}, limits)
 
 
 @dataclass(eq=False)
@@ -221,7 +217,7 @@ class Engine:
     differing_predictions: int = 0
     _held: dict[int, Held] = field(default_factory=dict)
     _known: list[SampleValues] = field(default_factory=list)
-    _levels: list[DualValues] = field(default_factory=list)
+    _solved: list[DualValues] = field(default_factory=list)
 
     @property
     def problem(self) -> Problem:
@@ -242,15 +238,15 @@ class Engine:
 
     @cached_property
     def samples(self) -> SampleValues:
-        """Values at all samples, after ``levels`` has read them."""
+        """Values at all samples, after ``dual_values`` has read them."""
         return SampleValues.joined(self._known)
 
-    def levels(self, gammas: Sequence[float]) -> list[DualValues]:
+    def dual_values(self, gammas: Sequence[float]) -> list[DualValues]:
         """Return φ̄_γ and T̂_γ of all samples at several γ, from one pass, checked against those at other γ."""
         count, assumptions = len(self.portions), self.problem.assumptions
         clip = self.question.clip
         wholes = [DualBounds.unknown(gamma, count, clip, assumptions) for gamma in gammas]
-        levels, new = [DualValues.unknown(whole) for whole in wholes], not self._known
+        dual_values, new = [DualValues.unknown(whole) for whole in wholes], not self._known
         sizes: list[int] = []
         first, own = 0, self.progress if self.mapper.jobs == 1 else _silent
         results = self.mapper.map(solve, self._asked(gammas, sizes, new=new), own)
@@ -264,18 +260,18 @@ class Engine:
             if self.cache is not None:
                 for gamma, moves in solved.moves.items():
                     self.cache.save(gamma, self.portions.offset + number, moves)
-            others = [level[index] for level in self._levels]
-            for whole, level in zip(levels, solved.levels, strict=True):
-                self._check(level, self._known[number].start, others, first)
-                whole.fill(index, level)
-                others.append(level)
+            others = [values[index] for values in self._solved]
+            for whole, values in zip(dual_values, solved.dual_values, strict=True):
+                self._check(values, self._known[number].start, others, first)
+                whole.fill(index, values)
+                others.append(values)
             if own is _silent:
                 balls = 0 if self.problem.claimed else len(self.grid.balls)
-                each = LEVEL * len(gammas) + (LOOK + BALL * balls if new else 0)
+                each = GAMMA * len(gammas) + (READ + BALL * balls if new else 0)
                 self.progress(each * size * self.labels)
             first = index.stop
-        self._levels += levels
-        return levels
+        self._solved += dual_values
+        return dual_values
 
     def _asked(
         self, gammas: Sequence[float], sizes: list[int], *, new: bool
@@ -285,18 +281,18 @@ class Engine:
             sizes.append(len(portion))
             if new:
                 self.differing_predictions += _differing(portion)
-            moves: Moves | dict[float, Tensor] = Moves(self.portions.offset + number, self.cache)
-            if self.mapper.jobs > 1 and isinstance(moves, Moves):
-                moves = moves.read(gammas, portion)
+            moves = Moves(self.portions.offset + number, self.cache)
+            if self.mapper.jobs > 1:
+                moves = moves.without_cache(gammas, portion)
             keep = self.keeps and number < HELD // self.portions.factor and number not in self._held
             yield portion, (self._held.get(number), gammas, moves, new, keep)
 
-    def _check(self, level: DualValues, losses: Tensor, others: Sequence[DualValues], first: int) -> None:
+    def _check(self, values: DualValues, losses: Tensor, others: Sequence[DualValues], first: int) -> None:
         """Compare one portion with doing nothing, and with other γ."""
         start = self.question.clipped(losses)
-        check_dual_values(level.bounds, torch.zeros_like(start), start, "doing nothing", first)
-        for bounded, other in [(level, each) for each in (*others, level)] + [
-            (each, level) for each in others
+        check_dual_values(values.bounds, torch.zeros_like(start), start, "doing nothing", first)
+        for bounded, other in [(values, each) for each in (*others, values)] + [
+            (each, values) for each in others
         ]:
             origin = f"the ascent at gamma = {other.gamma:.6g}"
             check_dual_values(bounded.bounds, other.transport_cost, other.loss, origin, first)
@@ -321,14 +317,15 @@ class Engine:
         def asked() -> Iterator[tuple[Problem, tuple[Any, ...]]]:
             for number, portion in enumerate(self.portions):
                 problems.append(portion.kernel)
-                moves = Moves(self.portions.offset + number, self.cache).read(gammas, portion)
+                moves = Moves(self.portions.offset + number, self.cache).without_cache(gammas, portion)
                 yield portion, (self._held.get(number), gammas, limits, moves)
 
         pieces = list(self.mapper.map(find_witnesses, asked()))
         return collect(zip(problems, pieces, strict=True), self.grid)
 
     def transported(self, gamma: float | None) -> Samples:
-        """Return T̂_γ of all samples, or the samples: the points whose costs and losses ``levels`` returns."""
+        """Return T̂_γ of all samples, or the samples: the points whose costs and losses are those of
+        ``dual_values``."""
         if gamma is None:
             return Samples.concatenate(Samples(portion.inputs, portion.targets) for portion in self.portions)
         return Samples.concatenate(_reached(here, gamma) for here in self._local_bounds())
@@ -340,7 +337,7 @@ class Engine:
         return problem.cost, problem.domain, groups
 
     def attacked(self, rho: float) -> Samples:
-        """Return all samples, each moved within cost ρ: the points of ``push``."""
+        """Return all samples, each moved within cost ρ: the points of ``attack``."""
         return Samples.concatenate(
             Samples(attack_balls(portion, rho, self.question.attack_steps).points, portion.targets)
             for portion in self.portions
@@ -361,12 +358,12 @@ class Engine:
                     wrong.append(surely_wrong(batch, batch.inputs, batch.targets).double())
         return mean_down(torch.cat(losses)), float(torch.cat(wrong).mean()) if wrong else None
 
-    def push(self, rho: float) -> tuple[AttackAggregate, AttainedErrors]:
+    def attack(self, rho: float) -> tuple[AttackAggregate, AttainedErrors]:
         """Attack every sample within cost ρ; also return the errors found on the way."""
-        costs, losses, errors = zip(*self._mapped(push_portion, PUSH, rho), strict=True)
+        costs, losses, errors = zip(*self._mapped(attack_portion, ATTACK, rho), strict=True)
         cost, loss = torch.cat(costs), torch.cat(losses)
-        for level in self._levels:
-            check_dual_values(level.bounds, cost, loss, "an attack in balls")
+        for values in self._solved:
+            check_dual_values(values.bounds, cost, loss, "an attack in balls")
         spent = min(mean_up(cost, self.weights), rho)
         return AttackAggregate(rho, spent, mean_down(loss, self.weights)), _joined(errors)
 
@@ -410,8 +407,8 @@ class Engine:
         def candidates(here: LocalBounds) -> Iterator[tuple[Tensor | None, Tensor]]:
             problem = here.problem
             yield None, problem.inputs
-            for level in self._levels:
-                yield None, _reached(here, level.gamma).inputs
+            for values in self._solved:
+                yield None, _reached(here, values.gamma).inputs
             steps = self.question.attack_steps
             if steps > 0:
                 yield from error_candidates(problem, float(self.grid.edges[-1]), steps)
@@ -436,7 +433,7 @@ def _joined(parts: Sequence[AttainedErrors]) -> AttainedErrors:
 
 def _reached(here: LocalBounds, gamma: float) -> Samples:
     """Return T̂_γ of the samples of one portion."""
-    return here.level(gamma, here.proposals(gamma))[1]
+    return here.dual_values(gamma, here.proposals(gamma))[1]
 
 
 def _differing(problem: Problem) -> int:
@@ -482,36 +479,36 @@ def default_gammas(
 
 
 def refine_gammas(
-    engine: Engine, levels: list[DualValues], rhos: Sequence[float], rounds: int
+    engine: Engine, dual_values: list[DualValues], rhos: Sequence[float], rounds: int
 ) -> list[DualValues]:
-    """Return further γ: above the largest until it is best for no ρ, below the smallest until T̂ moves the
+    """Add further γ: above the largest until it is best for no ρ, below the smallest until T̂ moves the
     data by the largest ρ, and between neighbours that are best for some ρ.
 
     Larger γ matter with a label cost, since the gain of a changed label is not bounded by a slope.
     """
     if rounds == 0:
-        return levels
+        return dual_values
     least = budget_range(rhos)[0]
     for _ in range(_MOST_ADDED):
-        ends = [level.gamma * least + mean_up(level.bound, engine.weights) for level in levels[:2]]
+        ends = [values.gamma * least + mean_up(values.bound, engine.weights) for values in dual_values[:2]]
         if len(ends) < 2 or not ends[0] < ends[1]:
             break
-        levels.insert(0, *engine.levels([levels[0].gamma * _STEP]))
+        dual_values.insert(0, *engine.dual_values([dual_values[0].gamma * _STEP]))
     for _ in range(24):
-        last = DualAggregate.of(levels[-1], engine.weights)
+        last = DualAggregate.of(dual_values[-1], engine.weights)
         if last.rho_hat >= budget_range(rhos)[1] or last.gamma < _LEAST:
             break
-        levels += engine.levels([levels[-1].gamma / 4])
+        dual_values += engine.dual_values([dual_values[-1].gamma / 4])
     for turn in range(rounds):
-        levels.sort(key=lambda level: -level.gamma)
+        dual_values.sort(key=lambda values: -values.gamma)
         step = _STEP ** (0.5 ** (turn + 1))
-        gammas = [level.gamma for level in levels]
-        means = [mean_up(level.bound, engine.weights) for level in levels]
+        gammas = [values.gamma for values in dual_values]
+        means = [mean_up(values.bound, engine.weights) for values in dual_values]
         best = {min(gammas, key=lambda gamma: gamma * rho + means[gammas.index(gamma)]) for rho in rhos}
         wanted: list[float] = []
         for gamma in sorted(gamma * factor for gamma in best for factor in (step, 1 / step)):
             if all(abs(gamma / other - 1) > 0.02 for other in (*gammas, *wanted)):
                 wanted.append(gamma)
         if wanted:
-            levels += engine.levels(wanted)
-    return sorted(levels, key=lambda level: -level.gamma)
+            dual_values += engine.dual_values(wanted)
+    return dual_values

@@ -56,6 +56,7 @@ from certus.storage.files import (
     RunError,
     Share,
     convert,
+    plain_json,
     read_json,
 )
 from certus.storage.write import (
@@ -75,6 +76,12 @@ PREDICTED_LABELS_STATEMENT = (
 ROWS_STATEMENT = (
     "Samples move to rows of the table: numbers move freely, and a category, or the mark of a missing value, "
     "changes as a whole at its price."
+)
+
+FLOAT32_STATEMENT = (
+    "Upper sides are about the network as float32 computes it, in any order of summation: margins are less "
+    "what such arithmetic can lose. Winograd and FFT convolutions, TF32, bfloat16, tensor cores, int8 and "
+    "fast-math are not covered."
 )
 
 NO_PROOF_VALIDITY = (
@@ -99,14 +106,14 @@ def as_json(certificate: Certificate) -> dict[str, Any]:
         "assumptions": certificate.assumptions,
         "validity": validity_statement(certificate.assumptions),
         **{name: getattr(certificate, name) for name in (*_PLAIN, "clean_loss", "rhos", "epsilons")},
-        "brackets": [asdict(bracket) for bracket in certificate.curve()],
-        "accuracies": [asdict(accuracy) for accuracy in certificate.accuracies()],
+        "brackets": certificate.curve(),
+        "accuracies": certificate.accuracies(),
         "population": _population(certificate.population, certificate.samples),
         "aggregates": [
             asdict(line) | {"bound": certificate.statement.means.get(line.gamma, math.inf)}
             for line in certificate.aggregates
         ],
-        "attacks": [asdict(attack) for attack in certificate.attacks],
+        "attacks": certificate.attacks,
         **{name: getattr(certificate, name) for name in _ERROR_COSTS},
     }
     if (by_class := certificate.statement.by_class) is not None:
@@ -114,7 +121,7 @@ def as_json(certificate: Certificate) -> dict[str, Any]:
             "targets": by_class.targets,
             "class_costs": stored_costs(certificate),
             "attained_label": certificate.attained_label,
-            "rates": [asdict(rate) for rate in certificate.rates],
+            "rates": certificate.rates,
         }
     for name in ("weights", "class_weights", "differing_predictions"):
         value = getattr(certificate, name)
@@ -124,11 +131,14 @@ def as_json(certificate: Certificate) -> dict[str, Any]:
         content |= {"labels": "predicted", "labels_statement": PREDICTED_LABELS_STATEMENT}
     if certificate.over_rows:
         content |= {"over_rows": True, "rows_statement": ROWS_STATEMENT}
+    if certificate.deployment is not None:
+        validity = f"{validity_statement(certificate.assumptions)} {FLOAT32_STATEMENT}"
+        content |= {"deployment": certificate.deployment, "validity": validity}
     if certificate.no_proof is not None:
         has_error_bound = certificate.proven_error_cost is not None
         validity = f"{ERRORS_ALONE} {content['validity']}" if has_error_bound else NO_PROOF_VALIDITY
         content |= {"no_proof": certificate.no_proof, "validity": validity}
-    return add_checksum(_plain(content))
+    return add_checksum(plain_json(content))
 
 
 def write_certificate(certificate: Certificate, path: Path, *, include_data: bool = False) -> None:
@@ -424,6 +434,7 @@ class _CertificateFile(Struct):
     class_weights: list[float] | None = None
     differing_predictions: Count = 0
     over_rows: bool = False
+    deployment: Literal["float32"] | None = None
     labels: Literal["given", "predicted"] = "given"
     targets: list[Count] | None = None
     class_costs: list[_Costs] | None = None
@@ -517,6 +528,7 @@ def _certificate(content: dict[str, Any]) -> Certificate:
         class_weights=None if file.class_weights is None else tuple(file.class_weights),
         differing_predictions=file.differing_predictions,
         over_rows=file.over_rows,
+        deployment=file.deployment,
         labels=file.labels,
         classes=content["classes"],
         about=content["about"],
@@ -578,22 +590,12 @@ def sample_table(certificate: Certificate) -> str:
     names = "rho gamma sample phi_bar rule attained_loss certified_radius attained_error_distance"
     writer.writerow(names.split())
     for bracket in certificate.curve():
-        level = next(level for level in certificate.dual_values if level.gamma == bracket.gamma)
-        rules = [Rule(code).name.lower() for code in level.rule.tolist()]
-        columns = [level.bound.tolist(), rules, level.loss.tolist()]
+        values = next(values for values in certificate.dual_values if values.gamma == bracket.gamma)
+        rules = [Rule(code).name.lower() for code in values.rule.tolist()]
+        columns = [values.bound.tolist(), rules, values.loss.tolist()]
         for costs in (certificate.proven_error_cost, certificate.attained_error_cost):
-            blank = [""] * len(level.bound)
+            blank = [""] * len(values.bound)
             columns.append(blank if costs is None else error_distance(costs, certificate.unit_cost).tolist())
         for index, cells in enumerate(zip(*columns, strict=True)):
             writer.writerow([bracket.rho, bracket.gamma, index, *cells])
     return text.getvalue()
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _plain(entry) for name, entry in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(entry) for entry in value]
-    if isinstance(value, Tensor):
-        return _plain(value.tolist())
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -65,11 +65,11 @@ def _judged(certificate: Certificate, requirement: Requirement) -> list[Outcome]
 
 def _bound(certificate: Certificate, requirement: Requirement) -> Callable[[float], float | None]:
     """Return the bound that a requirement judges, as a function of ρ."""
-    people, quantity = requirement.population, requirement.quantity
+    population, quantity = requirement.population, requirement.quantity
     if quantity == "loss":
         if certificate.no_proof is not None:
             return lambda rho: None
-        return lambda rho: certificate.bracket(rho).population_loss if people else certificate.bound(rho)
+        return lambda rho: certificate.bracket(rho).population_loss if population else certificate.bound(rho)
     if quantity == "vote":
         raise UnsupportedError(
             f"`require` {requirement.text!r} is about a vote, which smoothing has: --smoothing."
@@ -80,22 +80,31 @@ def _bound(certificate: Certificate, requirement: Requirement) -> Callable[[floa
         )
     if quantity == "error":
         return lambda rho: (
-            certificate.bracket(rho).population_error if people else certificate.error_bound(rho)
+            certificate.bracket(rho).population_error if population else certificate.error_bound(rho)
         )
     if quantity == "expected_cost":
-        if people:
+        if population:
             raise UnsupportedError(
                 f"`require` {requirement.text!r}: an expected cost is bounded for the sample alone; leave "
                 "out `population:`, or limit recalls and false-positive rates."
             )
         return lambda rho: certificate.expected_cost(requirement.matrix, rho).proven
-    label = None if requirement.label is None else label_index(certificate, requirement.label)
+    label = None if requirement.label is None else _label(certificate, requirement)
     rate = {
         "recall": lambda rho: certificate.recall(cast(int, label), rho),
         "fpr": lambda rho: certificate.false_positive_rate(cast(int, label), rho),
         "balanced_error": certificate.balanced_error,
     }[quantity]
-    return lambda rho: rate(rho).population if people else rate(rho).proven
+    return lambda rho: rate(rho).population if population else rate(rho).proven
+
+
+def _label(certificate: Certificate, requirement: Requirement) -> int:
+    assert requirement.label is not None
+    try:
+        return label_index(certificate, requirement.label)
+    except ArgumentError:
+        names = ", ".join(class_names(certificate))
+        raise ArgumentError(f"`require` must name a class of {names}; got {requirement.text!r}.") from None
 
 
 def _accuracy(certificate: Certificate, requirement: Requirement, evidence: str) -> Outcome:

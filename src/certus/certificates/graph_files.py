@@ -84,6 +84,8 @@ def describe_problem(problem: Problem | TreeProblem) -> Description:
     description: dict[str, Any] = {name: entry for name, (entry, _) in parts.items()}
     if problem.columns is not None:
         description["columns"] = [list(group) for group in problem.columns.groups]
+    if problem.precision is not None:
+        description["deployment"] = problem.precision
     return description, tensors
 
 

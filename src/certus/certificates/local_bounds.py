@@ -198,7 +198,7 @@ class LocalBounds:
                 moves[shift, index] = proposed_moves(under.problem, gamma_within(gamma, under.weight))
         return moves
 
-    def level(self, gamma: float, moves: Tensor) -> tuple[DualValues, Samples]:
+    def dual_values(self, gamma: float, moves: Tensor) -> tuple[DualValues, Samples]:
         """Return w·φ̄_{γ/w}, the maximum over all labels of a sample, from proposed moves; and the attained
         points."""
         count, assumptions = len(self.problem), self.problem.assumptions
@@ -219,18 +219,18 @@ class LocalBounds:
             other, reached = solve_gamma(problem, around, gamma, move, weight, self.clip)
             bounds.append(other.bounds)
             if len(bounds) == 1:
-                level, points, targets = other, reached, problem.targets
+                values, points, targets = other, reached, problem.targets
                 continue
             gain = other.loss - gamma * (other.transport_cost + price)
-            climb = gain > level.loss - gamma * level.transport_cost
-            level = replace(
-                level,
-                loss=torch.where(climb, other.loss, level.loss),
-                transport_cost=torch.where(climb, other.transport_cost + price, level.transport_cost),
-                attained_error_cost=level.attained_error_cost.clamp_max(price),
+            climb = gain > values.loss - gamma * values.transport_cost
+            values = replace(
+                values,
+                loss=torch.where(climb, other.loss, values.loss),
+                transport_cost=torch.where(climb, other.transport_cost + price, values.transport_cost),
+                attained_error_cost=values.attained_error_cost.clamp_max(price),
             )
             points = torch.where(per_sample(climb, points), reached, points)
             targets = torch.where(climb, problem.targets, targets)
         if self.problem.label_cost is not None:
-            level = replace(level, bounds=over_labels(bounds[0], bounds[1:]))
-        return level, points, targets
+            values = replace(values, bounds=over_labels(bounds[0], bounds[1:]))
+        return values, points, targets

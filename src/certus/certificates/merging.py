@@ -13,15 +13,19 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from certus.certificates.batching import row_keys
+from certus.certificates.batching import repeats, row_keys
+from certus.certificates.certificate import Certificate, SampleMover
 from certus.certificates.confidence import dkw, error_gammas, error_means
 from certus.certificates.dual_values import AttackAggregate, DualAggregate
 from certus.certificates.engine import Engine, budget_range
+from certus.certificates.files import given_rows, read_content
 from certus.certificates.graph_files import describe_problem
 from certus.certificates.local_bounds import Grid
 from certus.certificates.population import Move, Population
@@ -30,16 +34,11 @@ from certus.data import Samples, Shard, random_order
 from certus.errors import ArgumentError, UnsupportedError, require
 from certus.kernel import problem as trusted
 from certus.kernel.check import FILES, ROWS, digest_rows, sibling
-from certus.kernel.costs import Cost as KernelCost
-from certus.kernel.costs import Domain as KernelDomain
 from certus.kernel.files import build_problem, parse_object, parse_tensors, read_bytes
 from certus.kernel.passes import Refused
 from certus.kernel.rounding import FEW
 from certus.kernel.statement import Statement, failure_shares
 from certus.storage.tensors import digest
-
-if TYPE_CHECKING:
-    from certus.certificates.certificate import Certificate
 
 _SAME = {
     "rhos": "rho",
@@ -48,6 +47,7 @@ _SAME = {
     "class_weights": "class weights",
     "labels": "labels",
     "clip": "clip",
+    "deployment": "deployment",
 }
 _QUESTION = ("problem", "weights", "source")  # digests of a run
 
@@ -118,7 +118,7 @@ def _name(part: Certificate, number: int) -> str:
 
 
 def _identity(part: Certificate) -> object:
-    """What names the model, the cost and the domain."""
+    """Digest of the model, the cost and the domain."""
     if isinstance(part.source, Engine):
         description, tensors = describe_problem(part.source.problem.kernel)
         return digest(tensors, str(description))
@@ -144,7 +144,7 @@ def _shard(part: Certificate) -> tuple[int, int] | None:
 def _in_order(
     parts: list[Certificate], rows: Sequence[Samples | None] | None
 ) -> tuple[list[Certificate], list[Samples | None]]:
-    """Shards by their numbers; raise where one is missing, or there twice."""
+    """Sort shards by their numbers; raise where one is missing, or given twice."""
     numbers = [_shard(part) for part in parts]
     given: list[Samples | None] = [None] * len(parts) if rows is None else list(rows)
     known = [number for number in numbers if number is not None]
@@ -154,7 +154,7 @@ def _in_order(
     require(all(each[1] == total for each in known), "parts", "be shards of one division", f"{known}")
     for number in range(1, total + 1):
         count = sum(each[0] == number for each in known)
-        rule = f"have every shard once: {number}/{total} is {'missing' if count == 0 else 'there twice'}"
+        rule = f"have every shard once: {number}/{total} is {'missing' if count == 0 else 'given twice'}"
         require(count == 1, "parts", rule, ", ".join(f"{a}/{b}" for a, b in sorted(known)))
     for name in ("samples", "seed", "split", "data"):
         values = {str(part.about["settings"].get(name)) for part in parts}
@@ -183,53 +183,41 @@ class _Source:
                 torch.cat([getattr(portion, name) for portion in portions]) for name in ("inputs", "targets")
             )
             return _Source(inputs, targets, portions.repeats, part.source.witnesses)
-        from certus.certificates.files import given_rows  # which is about certificates
-
         assert part.file is not None
         path = sibling(part.file, ROWS)
         if rows is None and not path.exists():
             return None
         stored = parse_tensors(read_bytes(path)) if rows is None else given_rows(part, rows)
         inputs, targets = stored["inputs"], stored["targets"]
-        repeats = len(inputs) - len(set(row_keys(inputs, targets).tolist()))
-        return _Source(inputs, targets, repeats, _FileWitnesses(part, inputs, targets))
+        witnesses = partial(_stored_witnesses, part.file, inputs, targets)
+        return _Source(inputs, targets, repeats([row_keys(inputs, targets)]), witnesses)
+
+
+def _stored_witnesses(
+    file: Path, inputs: Tensor, targets: Tensor, gammas: Sequence[float], limits: Tensor | None
+) -> tuple[trusted.Problem, Witnesses]:
+    """Return the problem of a stored certificate, and its witnesses for these γ, numbered anew."""
+    about = read_content(file)["check"]
+    if digest_rows(inputs, targets) != about["rows"]:
+        raise UnsupportedError(f"the rows of {file} are others.")
+    description, graph, stored = (read_bytes(sibling(file, name)) for name in FILES)
+    problem = build_problem(parse_object(description), parse_tensors(graph), (inputs, targets))
+    witnesses = Witnesses()
+    for name, tensor in parse_tensors(stored).items():
+        if name.endswith(".moves"):
+            tensor = tensor.to(torch.int16)
+        elif name.endswith((".units", ".roots", ".scale")):
+            tensor = tensor.float()
+        number, _, rest = name.partition(".")
+        if not number.isdigit():
+            witnesses[name] = tensor
+        elif (gamma := about["gammas"][int(number)]) in gammas:
+            witnesses[f"{list(gammas).index(gamma)}.{rest}"] = tensor
+    return problem, witnesses
 
 
 @dataclass(frozen=True, eq=False)
-class _FileWitnesses:
-    part: Certificate
-    inputs: Tensor
-    targets: Tensor
-
-    def __call__(
-        self, gammas: Sequence[float], limits: Tensor | None = None
-    ) -> tuple[trusted.Problem, Witnesses]:
-        from certus.certificates.files import read_content  # which is about certificates
-
-        assert self.part.file is not None
-        about = read_content(self.part.file)["check"]
-        if digest_rows(self.inputs, self.targets) != about["rows"]:
-            raise UnsupportedError(f"the rows of {self.part.file} are others.")
-        content = {name: read_bytes(sibling(self.part.file, name)) for name in FILES}
-        description = parse_object(content[FILES[0]])
-        samples = self.inputs, self.targets
-        problem = build_problem(description, parse_tensors(content[FILES[1]]), samples)
-        stored, renamed = parse_tensors(content[FILES[2]]), Witnesses()
-        for name, tensor in stored.items():
-            if name.endswith(".moves"):
-                tensor = tensor.to(torch.int16)
-            elif name.endswith((".units", ".roots", ".scale")):
-                tensor = tensor.float()
-            number, _, rest = name.partition(".")
-            if not number.isdigit():
-                renamed[name] = tensor
-            elif (gamma := about["gammas"][int(number)]) in gammas:
-                renamed[f"{list(gammas).index(gamma)}.{rest}"] = tensor
-        return problem, renamed
-
-
-@dataclass(frozen=True, eq=False)
-class _Sources:
+class _Sources(SampleMover):
     """Source of a merged certificate: it has the witnesses of its parts, and moves no points."""
 
     parts: tuple[_Source | None, ...]
@@ -246,30 +234,12 @@ class _Sources:
                 raise UnsupportedError("the parts have different rings around their samples.")
         return collect(pieces, Grid(edges, tuple(balls.int().tolist())))
 
-    def transported(self, gamma: float | None) -> Samples:
-        raise UnsupportedError(_NO_POINTS)
-
-    def attacked(self, rho: float) -> Samples:
-        raise UnsupportedError(_NO_POINTS)
-
-    def nearest_errors(self, rhos: Sequence[float]) -> tuple[Tensor, Samples]:
-        raise UnsupportedError(_NO_POINTS)
-
-    def evaluate(self, data: Samples) -> tuple[float, float | None]:
-        raise UnsupportedError(_NO_POINTS)
-
-    def geometry(self) -> tuple[KernelCost, KernelDomain, tuple[tuple[int, ...], ...]]:
-        raise UnsupportedError(_NO_POINTS)
-
-
-_NO_POINTS = "A merged certificate has no points: ask its parts for theirs."
-
 
 def _refuse_overlaps(parts: Sequence[Certificate], sources: Sequence[_Source | None]) -> None:
     """Raise where parts share rows. Shards of a run cannot; other parts must have their rows at hand."""
     if all(_shard(part) is not None for part in parts):
         return
-    seen, repeats = dict[int, int](), 0
+    seen, repeated = dict[int, int](), 0
     for number, (part, source) in enumerate(zip(parts, sources, strict=True), 1):
         if source is None:
             raise UnsupportedError(
@@ -278,8 +248,8 @@ def _refuse_overlaps(parts: Sequence[Certificate], sources: Sequence[_Source | N
             )
         keys = row_keys(source.inputs, source.targets).tolist()
         # Data with repeated rows may repeat some of them in another part, too, but not most.
-        shared, repeats = sum(key in seen for key in keys), repeats + source.repeats
-        shared = 0 if shared < len(keys) and shared <= 4 * repeats else shared
+        shared, repeated = sum(key in seen for key in keys), repeated + source.repeats
+        shared = 0 if shared < len(keys) and shared <= 4 * repeated else shared
         other = next((seen[key] for key in keys if key in seen), 0)
         rule = f"have no row in common: {shared} of part {_name(part, number)} are in part {other}, too"
         require(shared == 0, "parts", rule, f"{shared} shared rows")
@@ -288,21 +258,20 @@ def _refuse_overlaps(parts: Sequence[Certificate], sources: Sequence[_Source | N
 
 def _statement(parts: Sequence[Certificate]) -> Statement:
     statements = [part.statement for part in parts]
-    people = [part.population for part in parts if part.population is not None]
-    if not people:
+    populations = [part.population for part in parts if part.population is not None]
+    if not populations:
         return Statement.merged(statements)
-    require(
-        len(people) == len(parts), "parts", "all have a confidence, or none", f"{len(people)} of {len(parts)}"
-    )
-    first, costs = people[0].upper, [each.error_costs for each in statements]
+    rule = "all have a confidence, or none"
+    require(len(populations) == len(parts), "parts", rule, f"{len(populations)} of {len(parts)}")
+    first, costs = populations[0].upper, [each.error_costs for each in statements]
     rule = "have one confidence, seed and clip for their populations"
     same = all(
         (each.upper.confidence, each.upper.seed, each.upper.clip)
         == (first.confidence, first.seed, first.clip)
-        for each in people
+        for each in populations
     )
     require(same, "parts", rule, "several")
-    grid, claims = max(len(each.moves) for each in people), dict[float, float]()
+    grid, claims = max(len(each.moves) for each in populations), dict[float, float]()
     if costs[0] is not None:
         joined = _joined(costs)
         above = failure_shares(first.confidence, True)[0]
@@ -312,20 +281,20 @@ def _statement(parts: Sequence[Certificate]) -> Statement:
 
 
 def _population(parts: Sequence[Certificate], statement: Statement) -> Population | None:
-    people = [part.population for part in parts if part.population is not None]
-    if not people or statement.population is None:
+    populations = [part.population for part in parts if part.population is not None]
+    if not populations or statement.population is None:
         return None
-    costs = [each.attained_error_cost for each in people]
+    costs = [each.attained_error_cost for each in populations]
     labelled = costs[0] is not None
-    below = failure_shares(people[0].confidence, labelled)[1]
+    below = failure_shares(populations[0].confidence, labelled)[1]
     return Population(
         statement.population,
         # Losses are at least 0, and nothing is said of where samples move.
         clean_loss=0.0,
-        moves={gamma: Move(1.0, 0.0) for each in people for gamma in each.moves},
+        moves={gamma: Move(1.0, 0.0) for each in populations for gamma in each.moves},
         error_margin_low=dkw(statement.samples, below) if labelled else None,
         attained_error_cost=_joined(costs) if labelled else None,
-        repeats=sum(each.repeats for each in people),
+        repeats=sum(each.repeats for each in populations),
     )
 
 
@@ -366,7 +335,7 @@ def _attacks(parts: Sequence[Certificate]) -> list[AttackAggregate]:
 
 
 def _about(parts: Sequence[Certificate]) -> dict[str, Any]:
-    """What the parts have in common, with the settings of the union of shards."""
+    """Return the common entries of ``about``, with the settings of the union; empty without shards."""
     about = {name: entry for name, entry in parts[0].about.items() if name not in ("rows", "digests")}
     if not about or any(_shard(part) is None for part in parts):
         return {}

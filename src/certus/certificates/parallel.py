@@ -88,7 +88,7 @@ def dask_cluster(address: str | None) -> Iterator[None]:
 
 
 @contextmanager
-def workers_named(stored: str) -> Iterator[None]:
+def explain_lost_workers(stored: str) -> Iterator[None]:
     """Turn the death of a worker into a ``WorkerError`` with the remedy.
 
     Args:
@@ -107,7 +107,7 @@ def workers_named(stored: str) -> Iterator[None]:
 
 @dataclass(frozen=True, eq=False)
 class Question:
-    """All that portions share.
+    """Problem and options that all portions share.
 
     Attributes:
         problem: about any samples; clip: B, if it is min(ℓ, B) that is certified.
@@ -127,7 +127,7 @@ class Question:
         return 1 if self.problem.label_cost is None else self.problem.label_cost.classes
 
     def digests(self) -> dict[str, object]:
-        """What proposals depend on beside the samples, as JSON."""
+        """Return digests of everything but the samples that proposals depend on, as JSON."""
         try:
             description, tensors = describe_problem(self.problem.kernel)
         except UnsupportedError as reason:
@@ -188,7 +188,7 @@ class Packed:
 
     @staticmethod
     def of(question: Question) -> tuple[Packed, Bytes]:
-        """The question and the content of both files."""
+        """Return the packed question and the content of both files."""
         problem = question.problem
         try:
             description, tensors = describe_problem(problem.analysis.problem)
@@ -197,7 +197,7 @@ class Packed:
                 f"`n_jobs` must be 1 for this problem, since workers get it as a file: {reason}"
             ) from None
         text, numbers = json.dumps(description).encode(), save(tensors)
-        names = ("cost", "domain", "label_cost", "smoothness", "claimed", "encoding")
+        names = ("cost", "domain", "label_cost", "smoothness", "claimed", "encoding", "deployment")
         parts = {name: getattr(problem, name) for name in names} | {"criterion": problem.loss.criterion}
         options = ("grid", "clip", "class_weights", "attack_steps")
         settings = {name: getattr(question, name) for name in options}
@@ -230,7 +230,7 @@ class Packed:
 _LAST: dict[str, Question] = {}  # the question that this worker answers
 
 
-def _work(
+def _run_task(
     task: Task,
     network: Bytes,
     packed: Packed,
@@ -238,7 +238,7 @@ def _work(
     samples: tuple[Tensor, Tensor],
     arguments: tuple[Any, ...],
 ) -> tuple[Any, list[Outputs]]:
-    """One task, in a worker."""
+    """Run one task in a worker; return its result and the outputs to compare."""
     if version != code_digest():
         raise WorkerError("A worker has another version of certus: install the same one everywhere.")
     with one_thread():
@@ -284,11 +284,11 @@ class Mapper:
             self._packed = Packed.of(self.question)
         packed, network = self._packed[0], _shared(self._packed[1])
         original, waiting = self.question.problem.original_model, iter(portions)
-        with workers_named(self.stored), joblib.Parallel(self.jobs, return_as="generator") as parallel:
+        with explain_lost_workers(self.stored), joblib.Parallel(self.jobs, return_as="generator") as parallel:
             # Read here, a few at a time: joblib would read in another thread.
             while block := list(islice(waiting, _AHEAD * self.jobs)):
                 calls = [
-                    joblib.delayed(_work)(
+                    joblib.delayed(_run_task)(
                         *(task, network, packed, code_digest()),
                         *((portion.inputs, portion.targets), arguments),
                     )
@@ -307,7 +307,7 @@ class Mapper:
 
 
 def _shared(network: Bytes) -> Any:
-    """The files for the active backend. joblib stores an array on one worker of Dask, with which it is lost;
-    bytes go with each task."""
+    """Return the files for the active backend. joblib stores an array on one worker of Dask, with which it is
+    lost; bytes go with each task."""
     dask = getattr(joblib.parallel.get_active_backend()[0], "client", None) is not None
     return network.tobytes() if dask else network

@@ -71,7 +71,7 @@ class Population:
 
     @staticmethod
     def of(
-        levels: Sequence[DualValues],
+        dual_values: Sequence[DualValues],
         values: SampleValues,
         attained_error_cost: Tensor | None = None,
         *,
@@ -94,7 +94,7 @@ class Population:
         )
         bound, start, costs = INEQUALITIES[inequality], values.start, values.bounds.error_cost
         above, below = failure_shares(confidence, costs is not None)
-        each, far = below / (2 * len(levels) + 1), _FAR * rhos[1]
+        each, far = below / (2 * len(dual_values) + 1), _FAR * rhos[1]
         order = random_order(len(start), seed)
 
         def most(samples: Tensor, ceiling: float, failure: float) -> float:
@@ -104,11 +104,11 @@ class Population:
             return clip - up(most(clip - samples.clamp(0, clip), clip, each), SOME)
 
         moves = {}
-        for level in levels:
-            within = level.transport_cost <= far
-            spent = torch.where(within, level.transport_cost, 0.0)
-            moves[level.gamma] = Move(most(spent, far, each), least(torch.where(within, level.loss, start)))
-        bounds = [level.bounds for level in levels]
+        for solved in dual_values:
+            within = solved.transport_cost <= far
+            spent = torch.where(within, solved.transport_cost, 0.0)
+            moves[solved.gamma] = Move(most(spent, far, each), least(torch.where(within, solved.loss, start)))
+        bounds = [solved.bounds for solved in dual_values]
         gammas = () if costs is None else error_gammas(rhos, len(start))
         upper = PopulationBounds.of(
             values.bounds,
@@ -118,8 +118,8 @@ class Population:
             clip=clip,
             inequality=inequality,
             claims={
-                level_bounds.gamma: most(level_bounds.bound.clamp(0, clip), clip, above / len(levels))
-                for level_bounds in bounds
+                solved.gamma: most(solved.bound.clamp(0, clip), clip, above / len(dual_values))
+                for solved in bounds
             },
             error_claims={} if costs is None else error_means(costs[order], gammas, above / 2),
         )

@@ -50,6 +50,7 @@ class Problem:
         original_model: the caller's model, evaluated at every sample and every attained point.
         encoding: encoding of the rows of a table: lower bounds end at valid rows, and upper bounds hold for
             them; discrete columns change as a whole.
+        deployment: "float32" for upper bounds about the network in float32.
     """
 
     loss: ModelLoss
@@ -63,6 +64,7 @@ class Problem:
     claimed: bool
     original_model: OriginalModel
     encoding: RowEncoding | None = None
+    deployment: str | None = None
 
     @staticmethod
     def of(
@@ -145,10 +147,18 @@ class Problem:
         price = math.inf if self.label_cost is None else self.label_cost.price
         claimed = _bounds(self.smoothness, self.classes) if self.claimed else None
         blank = blank.settled(self.domain.kernel(), price, claimed)
+        blank = blank.deployed(self.deployment)
         try:
             return blank.about(self.inputs, self.targets)
         except Refused as reason:
             raise CertusError(f"The samples do not fit the network: {reason}.") from None
+
+    def require_covered(self) -> None:
+        """Raise ``UnsupportedError`` for a deployment that the kernel does not cover."""
+        try:
+            self.kernel.select(slice(0, 1)).deviation  # noqa: B018 (it refuses)
+        except Refused as reason:
+            raise UnsupportedError(f"`deployment` cannot be proven: {reason}.") from None
 
     @property
     def graph(self) -> Graph:

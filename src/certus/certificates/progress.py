@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-LEVEL, BALL, LOOK, NEAREST, PUSH = 1.0, 20.0, 5.0, 7.0, 1.0
+GAMMA, BALL, READ, NEAREST, ATTACK = 1.0, 20.0, 5.0, 7.0, 1.0
 _FURTHER = 2  # γ that refining adds for each ρ
 
 
@@ -31,10 +31,10 @@ def total_work(
     >>> total_work(10, 1, 2, [1.0, 2.0], [0.1], gamma_rounds=0, attacked=False)
     470.0
     """
-    each = labels * (LOOK + BALL * balls + LEVEL * len(gammas))
-    each += labels * LEVEL * gamma_rounds * _FURTHER * len(rhos)
+    each = labels * (READ + BALL * balls + GAMMA * len(gammas))
+    each += labels * GAMMA * gamma_rounds * _FURTHER * len(rhos)
     if attacked:
-        each += NEAREST + PUSH * len(rhos)
+        each += NEAREST + ATTACK * len(rhos)
     return samples * each
 
 

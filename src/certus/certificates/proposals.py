@@ -180,6 +180,8 @@ def with_parabolas(
     """
     start = constants(problem, values)
     bounds, record = start, {} if record is None else record
+    if problem.precision is not None:  # parabolas are about real arithmetic
+        return bounds
     own = _centered(problem, values, start.margin_lipschitz)
     if own is not None:
         record["centered"] = own

@@ -37,7 +37,10 @@ def compiled(function: F) -> F:
         import numba
     except ImportError:
         return function
-    return numba.njit(cache=True, error_model="numpy")(function)  # type: ignore[return-value]  # called alike
+    try:
+        return numba.njit(cache=True, error_model="numpy")(function)  # type: ignore[return-value]  # called alike
+    except RuntimeError:  # no folder to keep it in can be written
+        return numba.njit(error_model="numpy")(function)  # type: ignore[return-value]  # called alike
 
 
 class FlatTrees(NamedTuple):
@@ -531,12 +534,52 @@ def _greedy(t: Any, leaf_value: Any, origin: Any, start: Any, level: Any, moves:
     return count, (_join(t, prices) if score >= level else np.inf)
 
 
+class Question(NamedTuple):
+    """A search for the least cost at which a row reaches a level of a score.
+
+    Attributes:
+        row: (columns,); score: direction and offset.
+        boxes: of the partition, at most; attained: a cost from which on nothing is to be proven.
+        width: the ratio of the attained cost to the bound at which the search ends.
+        greedy: the level that a greedy search of rows is to reach first; None for none.
+    """
+
+    row: Tensor
+    score: tuple[Tensor, float]
+    level: float
+    boxes: int
+    attained: float = math.inf
+    width: float = 1.0
+    greedy: float | None = None
+
+
+class Answer(NamedTuple):
+    """A proof, and (m, columns) rows that were met: ``reached`` the level of the greedy search, or ``met``
+    the level at a cost that is smaller still; ∞ if there is none."""
+
+    proof: Proof
+    rows: Tensor
+    reached: float
+    met: float
+
+
 class TreeSearch:
     """Proposals for one ensemble and one cost."""
 
     def __init__(self, ensemble: Ensemble, prices: Prices) -> None:
         self.ensemble, self.prices = ensemble, prices
         self.flat, self.nodes = flat_trees(ensemble, prices)
+
+    def answer(self, question: Question) -> Answer:
+        """Search rows greedily, then a partition with multipliers."""
+        row, score, level, boxes, attained, width, greedy = question
+        rows, reached = row[None][:0], math.inf
+        if greedy is not None:
+            rows, reached = self.rows(row, score, greedy)
+        proof, _, (point, met) = self.prove(
+            row, score, level, boxes=boxes, attained=min(attained, reached), width=width
+        )
+        return Answer(proof, torch.cat([rows, point[None]]) if met < math.inf else rows, reached, met)
 
     def rows(self, row: Tensor, score: tuple[Tensor, float], level: float) -> tuple[Tensor, float]:
         """(m, columns) rows on the way to a level of a score, of which the last may reach it, at a cost."""

@@ -2,8 +2,10 @@
 
 Every row gets a few searches of fixed size (``tree_search``), which is all that counts for the population.
 For the sample, rows are then refined lazily, in the order in which the knapsack spends: those whose proven
-cost of an error is within what ρ pays for, and far below the attained one. It ends when the brackets at the ρ
-asked for are as narrow as ``width``, when every such row has had the largest search, or after ``time_limit``.
+cost of an error is within what ρ pays for, and far below the attained one; then those with the largest gap
+between bound and attained value of the loss, at the level at which the bound is attained. It ends when the
+brackets at the ρ asked for are as narrow as ``width``, when every such row has had the largest search, after
+``time_limit``, or by Ctrl-C. Rounds of refinement do not depend on the number of workers.
 Attained sides are rows that the model itself predicts otherwise, and losses of rows, rounded down.
 """
 
@@ -13,13 +15,13 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from certus._progress import progress_bar
+from certus._progress import describe, progress_bar
 from certus._validation import checked_weights
 from certus.bounds.analysis import kernel_cost
 from certus.certificates.certificate import Certificate
@@ -28,7 +30,8 @@ from certus.certificates.engine import budget_range
 from certus.certificates.error_costs import proposed_gamma, worst_error
 from certus.certificates.local_bounds import SampleValues, checked_class_weights
 from certus.certificates.population import Population
-from certus.costs import Cost, LabelCost, SquaredL2
+from certus.certificates.tree_workers import TreeWorkers
+from certus.costs import ColumnPrices, Cost, LabelCost, SquaredL2
 from certus.data import Samples
 from certus.errors import ArgumentError, UnsupportedError, require, require_number, require_numbers
 from certus.kernel.costs import Cost as KernelCost
@@ -42,11 +45,16 @@ from certus.kernel.tree_profiles import SPLITS, Profiles, TreeLoss, TreeProblem
 from certus.kernel.trees import Ensemble, Prices, Proof
 from certus.losses import CrossEntropy, Logistic, SquaredError
 
-_LEVELS = 128  # of scores, at which costs are bounded
-_SWEEPS = 3  # over rows whose losses have wide brackets
+if TYPE_CHECKING:
+    from certus.certificates.tree_search import Answer, Question
+
+_LEVELS = 256  # of scores, at which costs are bounded
 _LOSS_LEVELS = (0.1, 0.25, 0.5, 0.8)  # of the way from a row's score to the largest, which are searched
 _FIXED = 8  # boxes of the searches that every row gets
 _LARGEST = 4096  # boxes of the last search of a row
+_BLOCK = 8  # rows whose first searches are asked for at once, for each worker
+_ROUND = 32  # rows, at most, that are refined at once
+_LOSS_BOXES = 64  # of the searches that narrow the loss, for each row in the mean; more in a limited time
 _GAMMAS = 28
 _BYTES = 64  # of a column of a leaf, tables of its bounds and copies included
 _MOST_BYTES = 2**34
@@ -54,12 +62,15 @@ _SECONDS = 5e-5  # of the first searches, for each row, score, and entry of a le
 _PATIENCE = 43_200
 
 
+INTERRUPTED = "it was interrupted"
+
+
 class TreeReading(Protocol):
     """A tree model as it was read (``certus.bounds.trees.TreeModel``).
 
-    ``output`` is "logistic", "softmax", "probability" or "number"; within ``ensemble.rounding`` of a tie
-    either class may be predicted. ``encode`` maps rows as the model takes them to (n, columns) float64;
-    ``predict`` is the model's own, on encoded rows: (n,) labels or numbers.
+    ``columns`` have a ``name`` each. ``output`` is "logistic", "softmax", "probability" or "number"; within
+    ``ensemble.rounding`` of a tie either class may be predicted. ``encode`` maps rows as the model takes them
+    to (n, columns) float64; ``predict`` is the model's own, on encoded rows: (n,) labels or numbers.
     """
 
     @property
@@ -67,6 +78,9 @@ class TreeReading(Protocol):
 
     @property
     def output(self) -> str: ...
+
+    @property
+    def columns(self) -> Sequence[Any]: ...
 
     def encode(self, rows: Any) -> Tensor: ...
 
@@ -82,11 +96,17 @@ class EncodedRows(NamedTuple):
     targets: Tensor
 
 
-def tree_prices(cost: Cost | Prices, ensemble: Ensemble, label_price: float = math.inf) -> Prices:
+def tree_prices(
+    cost: Cost | ColumnPrices | Prices, reading: TreeReading, label_price: float = math.inf
+) -> Prices:
     """The prices of a squared L2, weighted L2 or sup-norm cost, masked or not; missing values stay missing,
-    and values present, unless ``Prices`` give a price."""
+    and values present, unless ``ColumnPrices`` give a price."""
     if isinstance(cost, Prices):
         return Prices(cost.move, cost.gap, cost.discrete, cost.largest, label_price)
+    ensemble = reading.ensemble
+    categorical = ensemble.paths.categorical.tolist()
+    if isinstance(cost, ColumnPrices):
+        return cost.prices([column.name for column in reading.columns], categorical, label_price)
     kernel = kernel_cost(cost, (ensemble.columns,))
     if not isinstance(kernel, Lp) or kernel.p not in (2.0, math.inf):
         raise UnsupportedError(f"Trees are certified under squared L2 and sup-norm costs; got {cost}.")
@@ -95,7 +115,7 @@ def tree_prices(cost: Cost | Prices, ensemble: Ensemble, label_price: float = ma
     if kernel.free is not None:
         move[~kernel.free.expand(ensemble.columns)] = math.inf
     discrete = torch.zeros(ensemble.columns, dtype=torch.bool)
-    discrete[ensemble.paths.categorical] = True
+    discrete[categorical] = True
     return Prices(move, torch.full_like(move, math.inf), discrete, kernel.p == math.inf, label_price)
 
 
@@ -116,13 +136,13 @@ def tree_problem(
     reading: TreeReading,
     data: EncodedRows,
     loss: TreeLoss | None,
-    cost: Cost | Prices | None,
+    cost: Cost | ColumnPrices | Prices | None,
     label_cost: LabelCost | None,
     clip: float | None,
 ) -> tuple[TreeProblem, float | None]:
     """Return the problem that ``certify_trees`` certifies, and the clip of its losses."""
     price = math.inf if label_cost is None else label_cost.price
-    prices = tree_prices(SquaredL2() if cost is None else cost, reading.ensemble, price)
+    prices = tree_prices(SquaredL2() if cost is None else cost, reading, price)
     default = {"number": TreeLoss.SQUARED, "probability": TreeLoss.PROBABILITIES}
     loss = default.get(reading.output, TreeLoss.SOFTMAX) if loss is None else loss
     if loss is TreeLoss.PROBABILITIES and clip is None:
@@ -137,7 +157,7 @@ def certify_trees(
     rho: float | Sequence[float],
     epsilon: float | Sequence[float] | None = None,
     loss: TreeLoss | None = None,
-    cost: Cost | Prices | None = None,
+    cost: Cost | ColumnPrices | Prices | None = None,
     label_cost: LabelCost | None = None,
     labels: Literal["given", "predicted"] = "given",
     confidence: float | None = None,
@@ -146,6 +166,7 @@ def certify_trees(
     inequality: str | None = None,
     width: float = 1.05,
     time_limit: float | None = None,
+    jobs: int = 1,
     seed: int = 0,
     progress: bool | Callable[[float], None] | None = None,
 ) -> Certificate:
@@ -155,12 +176,15 @@ def certify_trees(
         data: (X, y), y None for the model's own predictions; or ``Samples``.
         loss: by default that of the decision: softmax, probabilities, or squared error. A loss of
             probabilities is clipped, at ln(1000) by default.
-        width: the factor between both sides of the error rate at which refinement ends.
-        time_limit: seconds for refinement; by default it ends with ``width``.
+        width: the factor between both sides of the error rate, and of the loss, at which refinement ends.
+        time_limit: seconds for all searches; by default they end with ``width``. For a statement about the
+            population every row gets its first searches in any case.
+        jobs: number of processes that search.
     """
     rhos = require_numbers("rho", rho, zero=True)
     epsilons = () if epsilon is None else require_numbers("epsilon", epsilon, zero=True)
     require_number("width", width)
+    time_limit = None if time_limit is None else require_number("time_limit", time_limit)
     require(width >= 1, "width", "be at least 1", width)
     ensemble = reading.ensemble
     if isinstance(data, tuple) and data[1] is None:
@@ -171,16 +195,18 @@ def certify_trees(
     labelled = problem.classes is not None
     require(not epsilons or labelled, "epsilon", "be left out for a regression: it has no errors", epsilon)
     by_class = None if class_weights is None else checked_class_weights(class_weights, problem.classes)
+    if confidence is not None:
+        rule = "be given for a regression with `confidence`: a squared error has no bound"
+        require(labelled or clip is not None, "clip", rule, None)
+        require(weights is None, "confidence", "be left out for samples with weights", confidence)
     gammas = _default_gammas(problem, rhos, clip)
+    end = math.inf if time_limit is None else time.monotonic() + time_limit
     with progress_bar(progress, "certifying") as report:
-        work = _Work(problem, reading, by_class, clip)
-        end = math.inf if time_limit is None else time.monotonic() + time_limit
-        work.begin_all(math.inf if confidence is not None else end, report)
+        aim = _Aim(rhos, gammas, weights, width, end, report)
+        work = _Work(problem, reading, by_class, clip, TreeWorkers(ensemble, problem.cost, jobs))
+        work.begin_all(aim if confidence is None else aim._replace(end=math.inf))
         population = None
-        if confidence is not None:
-            rule = "be given for a regression with `confidence`: a squared error has no bound"
-            require(labelled or clip is not None, "clip", rule, None)
-            require(weights is None, "confidence", "be left out for samples with weights", confidence)
+        if confidence is not None and work.begun == len(rows):
             largest = 1.0 if by_class is None else float(by_class.max())
             ceiling = 2 * math.log(problem.classes or 1) * largest if clip is None else clip
             population = Population.of(
@@ -191,7 +217,7 @@ def certify_trees(
                 rhos=budget_range(rhos),
                 seed=seed,
             )
-        work.refine(rhos, gammas, weights, width, end, report)
+        work.refine(aim)
         gammas = _with_neighbours(gammas, work, rhos, weights)
         levels = work.values(gammas)
         samples = work.sample_values()
@@ -225,7 +251,7 @@ def certify_trees(
 
 
 def _require_feasible(ensemble: Ensemble, rows: int, time_limit: float | None) -> None:
-    """Raise where memory does not suffice, or where nobody would wait for the first searches."""
+    """Raise where memory does not suffice, or where the first searches would take hours."""
     leaves, trees = int((ensemble.feature < 0).sum()), len(ensemble.roots)
     size = f"{trees:,} trees with {leaves:,} leaves and {ensemble.columns:,} columns"
     memory = leaves * ensemble.columns * _BYTES
@@ -299,6 +325,13 @@ def _best(gammas: Sequence[float], means: Sequence[float], rho: float) -> int:
     return min(range(len(gammas)), key=lambda at: gammas[at] * rho + means[at])
 
 
+def _worth_most(gains: Tensor, boxes: Tensor, weights: Tensor | None) -> list[int]:
+    """The rows that gain most for their boxes, and those that gain at least half as much."""
+    worth = (gains if weights is None else weights * gains) / boxes
+    order = worth.argsort(descending=True, stable=True)[:_ROUND]
+    return order[(worth[order] > 0) & (worth[order] >= worth[order[0]] / 2)].tolist()
+
+
 class _Proven(NamedTuple):
     """A proof of one row, label and score, whether its search was fixed, and the costs that it proves."""
 
@@ -322,6 +355,37 @@ def _needed(proven: Sequence[_Proven]) -> list[tuple[bool, Proof]]:
     return [(proven[place].fixed, proven[place].proof) for place in sorted(needed)]
 
 
+class _Aim(NamedTuple):
+    """The aim of refinement: brackets at ρ, from γ of a grid, within a factor, by ``end`` on the clock."""
+
+    rhos: Sequence[float]
+    gammas: Sequence[float]
+    weights: Tensor | None
+    width: float
+    end: float
+    report: Callable[[float], None] | None
+
+    @property
+    def over(self) -> bool:
+        return time.monotonic() >= self.end
+
+    def show(self, share: float, words: str) -> None:
+        if self.report is not None:
+            describe(self.report, words)
+            self.report(share)
+
+
+class _Task(NamedTuple):
+    """A question about a row and score under a label, counted from the row's own; whether it is about an
+    error."""
+
+    label: int
+    row: int
+    score: int
+    question: Question
+    error: bool = False
+
+
 @dataclass(eq=False)
 class _Work:
     """Rows, what is proven of them, and the moved rows that were attained; the source of the certificate."""
@@ -330,17 +394,17 @@ class _Work:
     reading: TreeReading
     class_weights: Tensor | None
     clip: float | None
+    workers: TreeWorkers
     candidates: list[tuple[int, Tensor]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        from certus.certificates.tree_search import TreeSearch  # numba takes its time to load
-
         problem, count = self.problem, len(self.problem.rows)
-        self.search = TreeSearch(problem.ensemble, problem.cost)
-        self.profiles = Profiles.trivial(problem, problem.levels(_LEVELS))
-        self.others = [Profiles.trivial(other, other.levels(_LEVELS)) for other in self._relabelled()]
+        labels = [problem, *self._relabelled()]
+        self.labelled = [Profiles.trivial(each, each.levels(_LEVELS)) for each in labels]
+        self.profiles = self.labelled[0]
         self.proofs: dict[tuple[int, int, int], list[_Proven]] = {}
-        self.fixed, self.unfinished = True, ""
+        self.evaluating: tuple[_Task, Proof] | None = None
+        self.fixed, self.begun, self.unfinished = True, 0, ""
         self.wrong = torch.zeros(count, dtype=torch.bool)
         if problem.errors:
             self.wrong = self.reading.encode_targets(self.reading.predict(problem.rows)) != problem.targets
@@ -355,70 +419,86 @@ class _Work:
             return []
         return [replace(problem, targets=(problem.targets + shift) % classes) for shift in range(1, classes)]
 
-    def begin_all(self, end: float, report: Callable[[float], None] | None) -> None:
+    def begin_all(self, aim: _Aim) -> None:
         """The first searches of all rows; rows without any, because time was up, count as errors."""
-        count = len(self.pool)
-        for row in range(count):
-            if row > 0 and time.monotonic() >= end:
-                self.unfinished = f"time was up after the first searches of {row:,} of {count:,} rows"
-                break
-            self.begin(row)
-            if report is not None:
-                report(0.5 * (row + 1) / count)
+        count, block = len(self.pool), _BLOCK * self.workers.jobs
+        try:
+            while self.begun < count and not (self.begun and aim.over):
+                rows = range(self.begun, min(self.begun + block, count))
+                self._ask([task for row in rows for task in self._first(row)])
+                self.verify()
+                self.begun = rows.stop
+                aim.show(0.5 * self.begun / count, self.known(aim))
+        except KeyboardInterrupt:
+            if not self.proofs:  # there is nothing to keep
+                raise
+            self._interrupted()
+        if self.begun < count:
+            early = self.unfinished or "time was up"
+            self.unfinished = f"{early} after the first searches of {self.begun:,} of {count:,} rows"
+
+    def _interrupted(self) -> None:
+        """Finish what was begun, so that every bound has its stored proof."""
+        self.unfinished = INTERRUPTED
+        if self.evaluating is not None:
+            self._prove(*self.evaluating)
         self.verify()
 
-    def begin(self, row: int) -> None:
+    def _first(self, row: int) -> list[_Task]:
         """The searches that every row gets, of a size that depends on nothing else."""
-        problem = self.problem
-        for score in range(problem.scores[1].shape[1]):
-            if score < problem.errors:
-                self.improve(row, score, _FIXED)
-        for profiles in (self.profiles, *self.others):
+        problem, lost, tasks = self.problem, self.problem.lost[row], []
+        if not self.wrong[row]:
+            tasks = [
+                self._error_task(row, score, _FIXED, greedy=2 * float(lost[score]) + SOME)
+                for score in range(problem.errors)
+            ]
+        for label, profiles in enumerate(self.labelled):
             for score in range(problem.scores[1].shape[1]):
                 for share in _LOSS_LEVELS:
-                    self._search_level(profiles, row, score, int(share * _LEVELS), 1)
+                    place = int(share * _LEVELS)
+                    level = float(profiles.levels[row, score, place])
+                    tasks.append(self._task(label, row, score, level, 1, width=1.02, greedy=level))
+        return tasks
 
-    def _search_level(self, profiles: Profiles, row: int, score: int, place: int, boxes: int) -> None:
-        """Search rows that reach a level of a score, and a bound on their cost."""
-        problem = profiles.problem
-        about = problem.scores[0][row, score], float(problem.scores[1][row, score])
-        level, origin = float(profiles.levels[row, score, place]), problem.rows[row]
-        rows, cost = self.search.rows(origin, about, level)
-        proof, _, (point, met) = self.search.prove(
-            origin, about, level, boxes=boxes, attained=cost, width=1.02
-        )
-        self._prove(profiles, row, score, proof)
-        if profiles is self.profiles:
-            self.pool[row] += [
-                part for part in (rows, point[None] if met < math.inf else rows[:0]) if len(part)
-            ]
+    def _error_task(self, row: int, score: int, boxes: int, **options: Any) -> _Task:
+        level, attained = -float(self.problem.lost[row, score]), float(self.error_cost[row])
+        return self._task(0, row, score, level, boxes, attained=attained, **options)._replace(error=True)
 
-    def improve(self, row: int, score: int, boxes: int, width: float = 1.0) -> None:
-        """Search a nearer error, and a better bound on its cost, with a number of boxes."""
-        problem = self.problem
-        if self.wrong[row]:
-            return
-        about = problem.scores[0][row, score], float(problem.scores[1][row, score])
-        origin, lost = problem.rows[row], float(problem.lost[row, score])
-        if boxes == _FIXED:
-            rows, cost = self.search.rows(origin, about, 2 * lost + SOME)
-            if len(rows):
-                self.pool[row].append(rows)
-            if cost < math.inf:
-                self.candidates.append((row, rows[-1]))
-        attained = float(self.error_cost[row])
-        proof, _, (point, met) = self.search.prove(
-            origin, about, -lost, boxes=boxes, attained=attained, width=width
-        )
-        if met < attained:
-            self.candidates.append((row, point))
-            self.pool[row].append(point[None])
-        self._prove(self.profiles, row, score, proof)
+    def _task(self, label: int, row: int, score: int, level: float, boxes: int, **options: Any) -> _Task:
+        from certus.certificates.tree_search import Question  # numba takes its time to load
 
-    def _prove(self, profiles: Profiles, row: int, score: int, proof: Proof) -> None:
-        label = [self.profiles, *self.others].index(profiles)
-        own = self.proofs.setdefault((label, row, score), [])
-        own.append(_Proven(self.fixed, proof, profiles.raise_by(row, score, proof)))
+        directions, offsets = self.labelled[label].problem.scores
+        about = directions[row, score], float(offsets[row, score])
+        question = Question(self.problem.rows[row], about, level, boxes, **options)
+        return _Task(label, row, score, question)
+
+    def _ask(self, tasks: Sequence[_Task], end: float = math.inf) -> None:
+        """Have questions answered, and their proofs evaluated, until time is up."""
+        answers = self.workers.answers([task.question for task in tasks])
+        for task, answer in zip(tasks, answers, strict=True):
+            self._take(task, answer)
+            if time.monotonic() >= end:
+                answers.close()
+                break
+
+    def _take(self, task: _Task, answer: Answer) -> None:
+        if task.label == 0 and len(answer.rows):
+            self.pool[task.row].append(answer.rows)
+        if task.error:
+            last = len(answer.rows) - 1
+            if answer.met < math.inf:
+                self.candidates.append((task.row, answer.rows[last]))
+                last -= 1
+            if answer.reached < math.inf and last >= 0:
+                self.candidates.append((task.row, answer.rows[last]))
+        self._prove(task, answer.proof)
+
+    def _prove(self, task: _Task, proof: Proof) -> None:
+        self.evaluating = task, proof
+        costs = self.labelled[task.label].raise_by(task.row, task.score, proof)
+        own = self.proofs.setdefault((task.label, task.row, task.score), [])
+        own.append(_Proven(self.fixed, proof, costs))
+        self.evaluating = None
 
     def described(self, width: float, time_limit: float | None) -> dict[str, Any]:
         """Return JSON about the search: why it ended early, and the number of rows with a wide bracket."""
@@ -439,121 +519,134 @@ class _Work:
         for index in torch.nonzero(wrong).flatten().tolist():
             place = int(places[index])
             if costs[index] < self.error_cost[place]:
-                self.error_cost[place], self.error_row[place] = costs[index], points[index]
+                self.error_row[place] = points[index]
+                self.error_cost[place] = costs[index]
         self.candidates.clear()
 
-    def refine(
-        self,
-        rhos: Sequence[float],
-        gammas: Sequence[float],
-        weights: Tensor | None,
-        width: float,
-        end: float,
-        report: Callable[[float], None] | None,
-    ) -> None:
-        """Refine the row whose part of a bound that is too wide is the largest for the boxes that it takes,
+    def known(self, aim: _Aim) -> str:
+        """The bracket so far at the largest ρ, in words."""
+        rho, weights = max(aim.rhos), aim.weights
+        if self.problem.errors:
+            costs = self.profiles.error_costs.amin(1)
+            high = worst_error_rate(costs, rho, proposed_gamma(costs, rho, weights), weights)
+            return f"error {worst_error(self.error_cost, [rho], weights)[0]:.3g} – {high:.3g} at rho {rho:g}"
+        means = [mean_up(level.bound, weights) for level in self.bounds(aim.gammas)]
+        at = _best(aim.gammas, means, rho)
+        return f"loss at most {aim.gammas[at] * rho + means[at]:.3g} at rho {rho:g}"
+
+    def refine(self, aim: _Aim) -> None:
+        """Refine the rows whose part of a bound that is too wide is the largest for the boxes that it takes,
         until the brackets of errors, then of losses, are narrow."""
         self.fixed = False
+        if self.unfinished:
+            return
         try:
             if self.problem.errors:
-                self._refine_errors(rhos, weights, width, end, report)
-            self._refine_losses(rhos, gammas, weights, width, end, report)
+                self._refine_errors(aim)
+            self._refine_losses(aim)
         except KeyboardInterrupt:  # what is proven so far counts
-            self.unfinished = "it was interrupted"
+            self._interrupted()
         else:
-            if time.monotonic() >= end and not self.unfinished:
+            if aim.over:
                 self.unfinished = "time was up"
 
-    def _refine_errors(
-        self,
-        rhos: Sequence[float],
-        weights: Tensor | None,
-        width: float,
-        end: float,
-        report: Callable[[float], None] | None,
-    ) -> None:
-        boxes, close = torch.full((len(self.wrong),), float(_FIXED)), 1 + (width - 1) / 4
-        widest = 1.0
-        while time.monotonic() < end:
+    def _refine_errors(self, aim: _Aim) -> None:
+        weights, close, widest = aim.weights, 1 + (aim.width - 1) / 4, 1.0
+        boxes = torch.full((len(self.wrong),), float(_FIXED))
+        while not aim.over:
             proven, attained = self.profiles.error_costs.amin(1), self.error_cost
             gains, ratio = torch.zeros_like(proven), 1.0
-            for rho in rhos:
+            for rho in aim.rhos:
                 gamma = max(proposed_gamma(proven, rho, weights), TINY)
                 high = worst_error_rate(proven, rho, gamma, weights)
                 low = worst_error(attained, [rho], weights)[0]
-                if high > width * low + SOME:
+                if high > aim.width * low + SOME:
                     # At the γ of the bound the last row that ρ pays for counts nothing.
                     gamma = max(proposed_gamma(attained, rho, weights), TINY)
                     own = (1 - gamma * proven).clamp_min(0) - (1 - gamma * attained).clamp_min(0)
                     gains, ratio = torch.maximum(gains, own), max(ratio, high / max(low, SOME))
             open_rows = ~self.wrong & (proven * close < attained) & (boxes < _LARGEST)
-            gains = torch.where(open_rows, gains if weights is None else weights * gains, 0.0) / boxes
-            row = int(gains.argmax())
-            if float(gains[row]) <= 0:
+            rows = _worth_most(torch.where(open_rows, gains, 0.0), boxes, weights)
+            if not rows:
                 break
-            boxes[row] *= 4
-            for score in self.profiles.error_costs[row].argsort().tolist():
-                if self.profiles.error_costs[row, score] < self.error_cost[row]:
-                    self.improve(row, score, int(boxes[row]), close)
+            boxes[rows] *= 4
+            tasks = []
+            for row in rows:
+                for score in self.profiles.error_costs[row].argsort().tolist():
+                    if self.profiles.error_costs[row, score] < self.error_cost[row]:
+                        tasks.append(self._error_task(row, score, int(boxes[row]), width=close))
+            self._ask(tasks, aim.end)
             self.verify()
             widest = max(widest, ratio)
-            if report is not None:
-                report(0.5 + 0.25 * (1 - math.log(ratio / width) / max(math.log(widest / width), SOME)))
+            left = math.log(ratio / aim.width) / max(math.log(widest / aim.width), SOME)
+            aim.show(0.5 + 0.25 * (1 - left), self.known(aim))
 
-    def _refine_losses(
-        self,
-        rhos: Sequence[float],
-        gammas: Sequence[float],
-        weights: Tensor | None,
-        width: float,
-        end: float,
-        report: Callable[[float], None] | None,
-    ) -> None:
-        boxes = torch.ones(len(self.pool))
-        for sweep in range(_SWEEPS):
-            values = self.values(gammas)
-            means = [mean_up(level.bounds.bound, weights) for level in values]
-            best = {_best(gammas, means, rho) for rho in rhos if rho > 0}
-            due: list[tuple[float, int, float]] = []
-            for at in best:
-                gamma, level = gammas[at], values[at]
-                reached = level.loss - gamma * level.transport_cost
-                gaps = level.bounds.bound - reached
-                if means[at] <= width * mean_down(reached, weights) + SOME:
-                    continue
-                gaps = gaps if weights is None else gaps * weights
-                order = (gaps / boxes).argsort(descending=True)
-                share = (gaps[order].cumsum(0) / gaps.sum()) <= 0.7
-                due += [(float(gaps[row]), row, gamma) for row in order[share].tolist() if gaps[row] > 0]
-            for _, row, gamma in sorted(due, reverse=True):
-                if time.monotonic() >= end:
-                    return
-                self._refine_loss(row, gamma, int(boxes[row]))
-            for row in {row for _, row, _ in due}:
-                boxes[row] *= 4
-            if report is not None:
-                report(0.75 + 0.25 * (sweep + 1) / _SWEEPS)
+    def _refine_losses(self, aim: _Aim) -> None:
+        weights, widest = aim.weights, 1.0
+        boxes, spent = torch.full((len(self.pool),), 2.0), 0.0
+        most = _LOSS_BOXES * len(boxes) if aim.end == math.inf else math.inf
+        while not aim.over and spent < most:
+            bounds = self.bounds(aim.gammas)
+            means = [mean_up(level.bound, weights) for level in bounds]
+            reached = self._reached(aim.gammas)
+            lows = [mean_down(each, weights) for each in reached]
+            gains, ratio = torch.zeros_like(reached[0]), 1.0
+            level, goal = torch.zeros_like(gains), torch.zeros_like(gains)
+            for rho in aim.rhos:
+                # The γ that the bound is to be attained at, if it gets as small as what was attained.
+                at, best = _best(aim.gammas, lows, rho), _best(aim.gammas, means, rho)
+                low = aim.gammas[at] * rho + lows[at]
+                high = aim.gammas[best] * rho + means[best]
+                if rho > 0 and high > aim.width * low + SOME:
+                    allowed = reached[at] + (aim.width - 1) / 4 * low
+                    own = (bounds[at].bound - allowed).clamp_min(0)
+                    level = torch.where(own > gains, aim.gammas[at], level)
+                    goal = torch.where(own > gains, allowed, goal)
+                    gains, ratio = torch.maximum(gains, own), max(ratio, high / max(low, SOME))
+            rows = _worth_most(torch.where(boxes < _LARGEST, gains, 0.0), boxes, weights)
+            if not rows:
+                break
+            boxes[rows] *= 2
+            spent += float(boxes[rows].sum())
+            self._ask(
+                [self._loss_task(row, float(level[row]), float(goal[row]), int(boxes[row])) for row in rows],
+                aim.end,
+            )
+            widest = max(widest, ratio)
+            left = math.log(ratio / aim.width) / max(math.log(widest / aim.width), SOME)
+            aim.show(0.75 + 0.25 * (1 - left), self.known(aim))
 
-    def _refine_loss(self, row: int, gamma: float, boxes: int) -> None:
-        """Raise the cost of the level at which the bound of a row is attained."""
-        weight = self._label_weights()
-        spent, losses = self.profiles.spent(torch.tensor([row]))
-        losses = losses if weight is None else weight[row] * losses
-        losses = losses if self.clip is None else losses.clamp_max(self.clip)
-        at = int(torch.where(spent < math.inf, losses - gamma * spent, -math.inf).argmax())
-        count = self.profiles.levels.shape[2]
-        zeros = int((self.profiles.costs[row, 0] <= 0).sum()) - 1
-        score, place = divmod(at - 1, count) if at > 0 else (0, max(zeros, 0))
-        self._search_level(self.profiles, row, score, place, boxes)
+    def _loss_task(self, row: int, gamma: float, goal: float, boxes: int) -> _Task:
+        """About the level at which the bound of a row is attained: the bound is to fall to a goal."""
+        best, place, worst = -math.inf, 0, 0
+        for label, profiles in enumerate(self.labelled):
+            spent, losses = profiles.spent(torch.tensor([row]))
+            weight = self._label_weights(profiles)
+            losses = losses if weight is None else weight[row] * losses
+            losses = losses if self.clip is None else losses.clamp_max(self.clip)
+            values = torch.where(spent < math.inf, losses - gamma * spent, -math.inf)[0]
+            price = gamma * self.problem.cost.label_price if label else 0.0
+            if float(values.max()) - price > best:
+                best, place, worst = float(values.max()) - price, int(values.argmax()), label
+                need = (float(losses[0, place]) - goal - price) / gamma
+        profiles = self.labelled[worst]
+        count = profiles.levels.shape[2]
+        if place > 0:
+            score, at = divmod(place - 1, count)
+        else:  # nothing is spent: the last levels that may cost nothing
+            free = (profiles.costs[row] <= 0).sum(1) - 1
+            tops = profiles.levels[row].gather(1, free.clamp_min(0)[:, None])[:, 0]
+            score = int(tops.argmax())
+            at = int(free[score].clamp_min(0))
+        at_level = float(profiles.levels[row, score, at])
+        return self._task(worst, row, score, at_level, boxes, attained=max(need, TINY), greedy=at_level)
 
-    def _label_weights(self) -> Tensor | None:
-        return None if self.class_weights is None else self.class_weights[self.problem.targets]
+    def _label_weights(self, profiles: Profiles | None = None) -> Tensor | None:
+        targets = (profiles or self.profiles).problem.targets
+        return None if self.class_weights is None else self.class_weights[targets]
 
     def bounds(self, gammas: Sequence[float]) -> list[DualBounds]:
-        duals = []
-        for profiles in (self.profiles, *self.others):
-            weights = None if self.class_weights is None else self.class_weights[profiles.problem.targets]
-            duals.append(profiles.dual(gammas, weights, self.clip))
+        duals = [each.dual(gammas, self._label_weights(each), self.clip) for each in self.labelled]
         return [over_labels(own, others) if others else own for own, *others in zip(*duals, strict=True)]
 
     def _losses(self, rows: Tensor, place: int) -> Tensor:
@@ -581,6 +674,18 @@ class _Work:
         rows = torch.cat(self.pool[place])
         costs = self.problem.cost.value(rows, self.problem.rows[place].expand_as(rows))
         return rows, costs, self._losses(rows, place)
+
+    def _reached(self, gammas: Sequence[float]) -> Tensor:
+        """(gammas, n) the largest ℓ − γc among the rows that were met."""
+        tables = [self._table(place) for place in range(len(self.pool))]
+        costs, losses = (torch.cat([table[part] for table in tables]) for part in (1, 2))
+        place = torch.repeat_interleave(
+            torch.arange(len(tables)), torch.tensor([len(table[1]) for table in tables])
+        )
+        least = torch.full((len(tables),), -math.inf, dtype=torch.float64)
+        return torch.stack(
+            [least.scatter_reduce(0, place, losses - gamma * costs, "amax") for gamma in gammas]
+        )
 
     def _chosen(self, gamma: float) -> tuple[Tensor, Tensor, Tensor]:
         """T̂_γ among the rows that were met, with costs and losses."""
@@ -676,6 +781,6 @@ class _Work:
         other = TreeProblem(
             *(self.problem.ensemble, self.problem.cost, self.problem.loss, data.inputs.double(), data.targets)
         )
-        work = _Work(other, self.reading, self.class_weights, self.clip)
+        work = _Work(other, self.reading, self.class_weights, self.clip, self.workers)
         wrong = float(work.wrong.double().mean()) if other.errors else None
         return mean_down(work.sample_values().start), wrong

@@ -16,6 +16,7 @@ import click
 import certus
 from certus._format import escape_controls
 from certus.cli.attack import attack
+from certus.cli.audit import audit
 from certus.cli.bundle import bundle
 from certus.cli.certify import certify
 from certus.cli.compare import compare
@@ -52,7 +53,7 @@ def app() -> None:
 
 
 app.add_panel("Train", train, resume, import_weights)
-app.add_panel("Prove", certify, merge, verify, gate, smoothness)
+app.add_panel("Prove", certify, merge, verify, gate, smoothness, audit)
 app.add_panel("Attack", attack, compare)
 app.add_panel("Inspect", runs, report, sensitivity)
 app.add_panel("Deploy", predict, monitor, export, bundle)

@@ -31,6 +31,7 @@ from certus.runs.directory import RunDirectory
 from certus.runs.factory import own_model, read_settings
 from certus.runs.files import serialize
 from certus.runs.loaded_run import LoadedRun, open_run, recorded_rho_hat, training_rho
+from certus.storage.files import plain_json
 from certus.storage.write import write_atomically, write_json
 
 
@@ -232,7 +233,7 @@ def attack_nearest(trained: LoadedRun, options: AttackOptions, *, as_json: bool)
     columns = {"nearest error within": sorted(distances)}
     where = _clipping(options.clip, trained.data.domain)
     if by_penalty:
-        content |= {"clipped": options.clip, "gammas": _finite(penalties)}  # None: wrong without a move
+        content |= {"clipped": options.clip, "gammas": plain_json(penalties)}  # None: wrong without a move
         columns = {"an error at gamma of at least": sorted(penalties, reverse=True)} | columns
         caption = f"{trained.cost}, {where}. Attained: wrm causes an error at this gamma; "
         caption += "a larger gamma may cause one, too."
@@ -240,7 +241,7 @@ def attack_nearest(trained: LoadedRun, options: AttackOptions, *, as_json: bool)
         content |= {"norm": norm, "clipped": options.clip, **settings}
         caption = f"norm {norm}, {where}. Attained: an error was found at these distances; the nearest error "
         caption += "may be closer."
-    content["distances"] = _finite(distances)  # None: no error was found
+    content["distances"] = plain_json(distances)  # None: no error was found
     try:
         _save(options.output, content)
     finally:  # shown even if it cannot be written
@@ -253,10 +254,6 @@ def attack_nearest(trained: LoadedRun, options: AttackOptions, *, as_json: bool)
                 cells[name] = [number(values[-(-percent * len(data) // 100) - 1]) for percent in percents]
             _print_columns(cells)
             console.print(f"{samples.words}; {caption}{_frozen_words(data)}")
-
-
-def _finite(values: list[float]) -> list[float | None]:
-    return [value if value < math.inf else None for value in values]
 
 
 def _save(output: Path | None, content: dict[str, Any]) -> None:

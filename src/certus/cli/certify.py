@@ -138,7 +138,8 @@ def certify(
         require(not histories, "--rho", "be a number for a tree model", ", ".join(histories))
         settings = _tree_settings(options)
         folder = certificate_folder(run.path, output, own_labels=settings.own_labels)
-        certificate = _certify_trees(run.path, settings, width, time_limit, allow_code=allow_code)
+        with dask_cluster(cluster):
+            certificate = _certify_trees(run.path, settings, width, time_limit, jobs, allow_code=allow_code)
         written = write_files(
             certificate, folder, str(run.path), include_data=include_data, locking=not no_lock
         )
@@ -196,7 +197,8 @@ def _parsed_requirements(texts: tuple[str, ...], *, with_population: bool) -> li
 
 def _tree_settings(options: dict[str, Any]) -> CertifySettings:
     """Return the settings for a tree model; raise ``ArgumentError`` for options without effect."""
-    names = ("gammas", "local_radii", "gamma_rounds", "attack_steps", "unbounded", "class_weights", "split")
+    names = ("gammas", "deployment", "local_radii", "gamma_rounds", "attack_steps", "unbounded", "split")
+    names += ("class_weights",)
     noise = ("smoothing", "draws", "votes", "abstain")
     unused: dict[str, str | None] = dict.fromkeys((*names, *noise, "model"), "for the run of a tree model")
     unused["run_data"] = "for the run of a tree model: --data names another table"
@@ -208,7 +210,13 @@ def _tree_settings(options: dict[str, Any]) -> CertifySettings:
 
 
 def _certify_trees(
-    run: Path, settings: CertifySettings, width: float, time_limit: float | None, *, allow_code: bool
+    run: Path,
+    settings: CertifySettings,
+    width: float,
+    time_limit: float | None,
+    jobs: int,
+    *,
+    allow_code: bool,
 ) -> Certificate:
     """Certify the rows of a tree model's table, with a progress bar."""
     from certus.runs.tree_run import certify_tree_run, load_tree_run
@@ -219,7 +227,9 @@ def _certify_trees(
             "A confidence holds if the model was not fitted or tuned on these rows: nothing checks that."
         )
     with progress_bar(None, f"certifying {run}", messages) as progress:
-        return certify_tree_run(trained, settings, width=width, time_limit=time_limit, progress=progress)
+        return certify_tree_run(
+            trained, settings, width=width, time_limit=time_limit, jobs=jobs, progress=progress
+        )
 
 
 # --- Networks -----------------------------------------------------------------------------------------

@@ -95,15 +95,7 @@ def describe(file: str, as_json: bool, **given: Any) -> None:
             pairs = zip(column.before, column.after, strict=True)
             examples = "; ".join(a if a == b else f"{a} → {b}" for a, b in pairs)
             counts = str(column.missing), str(column.distinct)
-            rows.append(
-                (
-                    column.name,
-                    column.kind,
-                    *counts,
-                    truncate(examples, 90),
-                    column.becomes,
-                )
-            )
+            rows.append((column.name, column.kind, *counts, truncate(examples, 90), column.becomes))
         heads = ("column", "kind", "missing", "distinct", "cells, as read", "becomes")
         console.print(make_table(*heads, rows=rows, words=("kind", "cells, as read", "becomes")))
         for warning in description.warnings:

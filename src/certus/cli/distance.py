@@ -16,6 +16,7 @@ from certus.cli.output import console, messages, print_json
 from certus.display.text import make_table, number
 from certus.errors import ArgumentError, require, require_number
 from certus.runs.settings import CertifySettings
+from certus.storage.files import plain_json
 from certus.table_options import TableOptions
 
 if TYPE_CHECKING:
@@ -127,8 +128,8 @@ def distance(
         bracket |= {"evidence": certificate.evidence, "assumptions": list(certificate.assumptions)}
     if as_json:
         content: dict[str, Any] = {"first": first, "second": second}
-        content |= {"rows": [part.as_json() for part in chosen], "distance": _finite(measured)}
-        content |= {"chance": _finite(chance), "bracket": bracket, "estimate": estimate}
+        content |= {"rows": [part.as_json() for part in chosen], "distance": plain_json(measured)}
+        content |= {"chance": plain_json(chance), "bracket": bracket, "estimate": estimate}
         print_json(content | {"features": [asdict(feature) for feature in moved]})
         return
     if samples is not None:
@@ -223,12 +224,6 @@ def _read(
             return Samples(rows.inputs, torch.zeros(len(rows.inputs)), encoding=data.train.encoding)
     seed, target = (0, None) if trained is None else (trained.settings.seed, trained.settings.target)
     return named_split(load_like(data, spec, seed=seed, target=target, options=options), name)
-
-
-def _finite(measured: Shift | None) -> dict[str, Any] | None:
-    if measured is None:
-        return None
-    return {name: None if value == math.inf else value for name, value in asdict(measured).items()}
 
 
 _MOST = 10  # features that are printed

@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING, Any
 from certus.cli import options as cli
 from certus.cli.output import console, print_json
 from certus.cli.train import show_run, show_sources
-from certus.errors import ArgumentError, require
+from certus.errors import require
 from certus.runs.settings import Settings
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from certus.bounds.trees.model import TreeModel
 
 
@@ -121,10 +119,8 @@ def _labels(reading: TreeModel) -> list[str] | None:
 def _import_network(
     weights: Path, output: Path, no_lock: bool, as_json: bool, options: dict[str, Any]
 ) -> None:
-    import torch
-
     from certus.losses import ModelLoss, inferred_criterion
-    from certus.models.networks import build_from
+    from certus.models.networks import build_from, load_weights
     from certus.runs.directory import require_new_run, resolve_parents
     from certus.runs.factory import load_data
     from certus.runs.files import measure_result
@@ -140,31 +136,11 @@ def _import_network(
     loaded = load_data(settings)
     cli.refuse_unused(cli.unused_by_data(loaded))
     built = build_from(settings.model, loaded, settings.seed)
-    network, own = built.network, built.network.state_dict()
-    state = _without_wrappers(load_tensors(weights, require_digest=False)[0], set(own))
-    real_types = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-    for name, tensor in state.items():
-        counter = name in own and not own[name].is_floating_point()  # such as a number of batches
-        real = tensor.dtype in real_types or (counter and tensor.dtype == own[name].dtype)
-        require(real, "weights", "be floating-point tensors of real numbers", f"{tensor.dtype} in {name}")
-        finite = bool(torch.isfinite(tensor).all())
-        require(finite, "weights", "be finite", f"NaN or infinity in {name}")
-    try:
-        network.load_state_dict(state)
-    except RuntimeError as error:
-        lines = [line.strip() for line in str(error).splitlines()[1:3]]
-        raise ArgumentError(f"`weights` must fit the model {settings.model}; {' '.join(lines)}") from None
+    network = built.network
+    load_weights(network, load_tensors(weights, require_digest=False)[0])
     loss = ModelLoss(network, inferred_criterion(loaded.train.targets))
     result = measure_result(Fit(network, [], None), loss, loaded)
     imported = (network.state_dict(), result)
     run = start_run(output, settings, loaded, imported=imported, sources=built.sources, locking=not no_lock)
     show_sources(built.sources)
     show_run(run, result, as_json)
-
-
-def _without_wrappers(state: dict[str, Tensor], own: set[str]) -> dict[str, Tensor]:
-    """Remove the prefixes that ``DistributedDataParallel`` and ``torch.compile`` put before names."""
-    for prefix in ("module.", "_orig_mod."):
-        if state and not state.keys() & own and all(name.startswith(prefix) for name in state):
-            return _without_wrappers({name.removeprefix(prefix): state[name] for name in state}, own)
-    return state

@@ -13,7 +13,9 @@ from certus.errors import FailedCheckError, UnsupportedError, require, require_c
 from certus.table_options import listed_names
 
 if TYPE_CHECKING:
+    from certus.certificates.certificate import Certificate
     from certus.monitoring import MonitorResult
+    from certus.runs.loaded_run import LoadedRun
 
 PICTURE = "monitor.png"
 
@@ -87,8 +89,9 @@ def monitor(
     DATA@SPLIT. "covered": a coupling with the certified rows costs at most rho, so that the bound holds if
     each row has the label of the row it is coupled with. "outside": the rows are proven to be farther away
     than rho, or lie outside the domain. An alarm means that the data changed by more than chance, and are not
-    covered. Without labels, no method can show a change of the labels' dependence on the inputs. Exit code 0:
-    no alarm. 1: an alarm. 2: refused.
+    covered. Without labels, no method can show a change of the labels' dependence on the inputs. The kernel
+    proves the certificate again before it is compared with. Exit code 0: no alarm. 1: an alarm, or a number
+    of the certificate does not follow. 2: refused.
     """
     from certus.monitoring import Monitor
     from certus.monitoring._monitor import certificate_file
@@ -115,7 +118,7 @@ def monitor(
     trained = run.load()
     with out.if_interrupted(lambda: out.NOTHING_STORED):
         watch = Monitor(
-            certificate_file(run.path if certificate is None else certificate),
+            _checked(trained, certificate_file(run.path if certificate is None else certificate)),
             level=level,
             columns=None if columns is None else listed_names(columns),
             seed=seed,
@@ -137,6 +140,24 @@ def monitor(
         names = ", ".join(alarms[:6]) + (f" and {len(alarms) - 6} more" if len(alarms) > 6 else "")
         what = "the data have changed by more than chance, and are not covered by the certificate"
         raise FailedCheckError(f"alarm: {what}: {names}")
+
+
+def _checked(trained: LoadedRun, file: Path) -> Certificate:
+    """Read a certificate about a run, which the kernel proves again where it can."""
+    from certus.certificates.certificate import Certificate
+    from certus.cli.subject import NetworkSubject, checked_certificate, stated_settings
+    from certus.runs.verification import is_smoothed
+
+    require(not is_smoothed(file), "--certificate", "be a certificate of the model without noise", file)
+    subject = NetworkSubject(trained, locking=False)
+    try:
+        certificate, _ = checked_certificate(subject, file)
+    except UnsupportedError as reason:
+        stated_settings(subject, file)
+        messages.print(f"The certificate is not re-checked: {reason}")
+        certificate = Certificate.load(file)
+    assert isinstance(certificate, Certificate)
+    return certificate
 
 
 def _show(

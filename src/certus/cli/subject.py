@@ -57,7 +57,7 @@ class NetworkSubject:
         write_certificate(self.trained, settings, None, file.parent, include_data=False, locking=self.locking)
 
     def differences(self, file: Path) -> tuple[list[str], CertifySettings]:
-        """What a certificate is about that the run has otherwise, and its settings."""
+        """List differences between the run and the problem of a certificate; also return its settings."""
         from certus.runs.verification import Statement
 
         stated = Statement.read(file)
@@ -160,14 +160,9 @@ class TreeSubject:
         return ([] if stated == own.model_sha256 else ["the model is another one"]), settings
 
     def rows(self, settings: CertifySettings) -> Samples:
-        from certus.data import Samples
-        from certus.runs.tree_run import chosen_rows
+        from certus.runs.tree_run import certified_samples
 
-        trained = self._at(settings)
-        chosen, reading = chosen_rows(trained, settings).data, trained.reading
-        if not settings.own_labels:
-            return chosen
-        return Samples(chosen.inputs, reading.encode_targets(reading.predict(chosen.inputs)))
+        return certified_samples(self._at(settings), settings)
 
     def verify(self, certificate: Certificate, settings: CertifySettings) -> Checked:
         """Let the kernel check a certificate; raise unless it is about the trees of the run."""

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from certus.models.own_code import Sources
     from certus.runs.directory import RunDirectory
     from certus.training import Callback
+    from certus.training.calibration import Suggestion
 
 _IMBALANCED = 0.5  # of its equal share: a class below it is rare
 _MOST_CLASSES = 10  # whose confusion matrix is printed
@@ -78,13 +79,11 @@ def train(
 
     With neither --gamma nor --rho, wrm takes a rho that suits the scale of the data, and prints it.
     """
-    from certus.cli.attack_support import read_epsilon
     from certus.losses import inferred_criterion
-    from certus.models import default_model
     from certus.models.networks import build_from
     from certus.runs import directory, factory
     from certus.runs.train_run import start_run
-    from certus.training import calibration, optimizers, preflight
+    from certus.training import optimizers, preflight
 
     fabric = make_fabric()
     leader = fabric.global_rank == 0
@@ -93,12 +92,63 @@ def train(
         if leader:
             directory.require_new_run(output)
     require_tensorboard(tensorboard)
+    settings, loaded, suggestion = _complete_settings(data, model, options)
+    path, existed = Path(), False
+    if leader:
+        built = build_from(settings.model, loaded, settings.seed)
+        shape = tuple(loaded.train.inputs.shape[1:])
+        # The next lines refuse layers that the network does not have, and what cannot be proven.
+        optimizers.decay_groups(built.network, decay_of_layers(settings.weight_decay))
+        training = factory.build_certified_training(settings, loaded)
+        if training is not None:
+            cost = factory.build_cost(settings, loaded)
+            training.theta(built.network, shape, inferred_criterion(loaded.train.targets), cost)
+        if suggestion is not None:
+            messages.print(f"Neither --gamma nor --rho given: {suggestion.reason} ({loaded.units}).")
+        _show_columns(loaded)
+        if training is None:
+            messages.print(preflight.certificate_outlook(built.network, shape))
+        existed = output is not None and output.exists()
+        start = functools.partial(
+            start_run, settings=settings, data=loaded, sources=built.sources, locking=not no_lock
+        )
+        path = start(output).path if output else _start_in_free(f"{loaded.name}-{settings.method}", start)
+        show_sources(built.sources)
+        messages.print(
+            f"Training {settings.model} on {loaded.name} by {settings.method}; run directory {path}"
+        )
+    # One process makes the run, the others hear where.
+    run = directory.RunDirectory.open(fabric.broadcast(path))
+    try:
+        train_and_show(run, fabric, settings.model, logs=tensorboard, locking=not no_lock, as_json=as_json)
+    except LockError:  # another process continues it
+        raise
+    except Exception as error:
+        # Nothing remains of a run that fails before its first step, so that the same command can be repeated.
+        file, untouched = run.path / directory.CHECKPOINT, False
+        with suppress(RunError):
+            untouched = run.result is None and directory.checkpoint_position(file) == (0, 0)
+        if leader and untouched and not (isinstance(error, WriteError) and file.exists()):
+            directory.remove_run(run.path, keep_folder=existed)
+        raise
+
+
+def _complete_settings(
+    data: str, model: str | None, options: dict[str, Any]
+) -> tuple[Settings, SplitDataset, Suggestion | None]:
+    """Return the settings with the defaults that depend on the data, the data, and the ρ that suits them if
+    none was typed; raise ``ArgumentError`` for options without effect."""
+    from certus.cli.attack_support import read_epsilon
+    from certus.models import default_model
+    from certus.runs import factory
+    from certus.training import calibration
+
     method, certified, seed = options["method"], options["certified"], options["seed"]
     unused = cli.unused_by_methods([method], METHOD_OPTIONS)
     unused |= {"gamma": None} if certified else {}
     if method == "wrm" and options["maximizer"] == "paper":
         unused |= {"steps": None, "tolerance": "with --maximizer paper, which takes a fixed number of steps"}
-    if options["epochs"] == 1:
+    if options["epochs"] == 1 and options["schedule"] != "onecycle":
         unused["schedule"] = "with --epochs 1: it changes the rate after each epoch"
     cli.refuse_unused(unused | cli.unused_by_source(data))
     if options["epsilon"] is not None:
@@ -117,53 +167,22 @@ def train(
     no_images = None if loaded.train.inputs.dim() == 4 else f"for {loaded.name}, whose inputs are not images"
     about_classes = ("label_smoothing", "margin", "temperature", "loss", "class_weights")
     unused = dict.fromkeys(about_classes, regression)
-    unused |= dict.fromkeys(("translate", "affine"), no_images)
+    unused |= dict.fromkeys(("translate", "affine", "flip"), no_images)
     changed = {name for name in unused if getattr(draft, name) != getattr(Settings, name)}
     cli.refuse_unused(cli.unused_by_data(loaded) | {name: unused[name] for name in changed})
     settings = replace(draft, model=default_model(loaded, certified) if model is None else model)
     if options["epochs"] is None:
         settings = replace(settings, epochs=default_epochs(len(loaded.train), settings.batch_size))
+    defaults = defaults_for(settings.model, certified=certified)
     if options["learning_rate"] is None:
-        rate = defaults_for(settings.model, certified=certified).learning_rate
-        settings = replace(settings, learning_rate=rate)
+        settings = replace(settings, learning_rate=defaults.learning_rate)
+    if options["schedule"] is None:
+        settings = replace(settings, schedule=defaults.schedule)
     suggestion, cost = None, factory.build_cost(settings, loaded)
     if suggested:
         suggestion = calibration.suggest_rho(loaded.train, cost.unmasked, seed)
         settings = replace(settings, rho=suggestion.rho)
-    path, existed = Path(), False
-    if leader:
-        built, shape = build_from(settings.model, loaded, seed), tuple(loaded.train.inputs.shape[1:])
-        # The next lines refuse layers that the network does not have, and what cannot be proven.
-        optimizers.decay_groups(built.network, decay_of_layers(settings.weight_decay))
-        training = factory.build_certified_training(settings, loaded)
-        if training is not None:
-            training.theta(built.network, shape, inferred_criterion(loaded.train.targets), cost)
-        if suggestion is not None:
-            messages.print(f"Neither --gamma nor --rho given: {suggestion.reason} ({loaded.units}).")
-        _show_columns(loaded)
-        if training is None:
-            messages.print(preflight.certificate_outlook(built.network, shape))
-        existed = output is not None and output.exists()
-        start = functools.partial(
-            start_run, settings=settings, data=loaded, sources=built.sources, locking=not no_lock
-        )
-        path = start(output).path if output else _start_in_free(f"{loaded.name}-{method}", start)
-        show_sources(built.sources)
-        messages.print(f"Training {settings.model} on {loaded.name} by {method}; run directory {path}")
-    # One process makes the run, the others hear where.
-    run = directory.RunDirectory.open(fabric.broadcast(path))
-    try:
-        train_and_show(run, fabric, settings.model, logs=tensorboard, locking=not no_lock, as_json=as_json)
-    except LockError:  # another process continues it
-        raise
-    except Exception as error:
-        # Nothing remains of a run that fails before its first step, so that the same command can be repeated.
-        file, untouched = run.path / directory.CHECKPOINT, False
-        with suppress(RunError):
-            untouched = run.result is None and directory.checkpoint_position(file) == (0, 0)
-        if leader and untouched and not (isinstance(error, WriteError) and file.exists()):
-            directory.remove_run(run.path, keep_folder=existed)
-        raise
+    return settings, loaded, suggestion
 
 
 def _start_in_free(name: str, start: Callable[[Path], RunDirectory]) -> Path:

@@ -90,21 +90,22 @@ def verify(
         raise VerificationError(f"{file} is not verified: {differences[0]}{more}")
 
 
+@dataclass(frozen=True)
 class _Run:
     """The run that a certificate is about, opened when it is first needed."""
 
-    def __init__(
-        self, file: Path, run: Path | None, model: str | None, run_data: str | None, allow_code: bool
-    ) -> None:
-        self.file, self.typed, self.allow_code = file, (run, model, run_data), allow_code
+    file: Path
+    path: Path | None
+    model: str | None
+    data: str | None
+    allow_code: bool
 
     def load(self, stated: Statement) -> LoadedRun:
         from certus.runs.verification import certified_folder
 
-        run, *options = self.typed
-        if run is None:
-            run = certified_folder(self.file, stated.run, stated.content["about"]["digests"]["weights"])
-        return cli.TypedRun(run, *options).load()
+        weights = stated.content["about"]["digests"]["weights"]
+        path = certified_folder(self.file, stated.run, weights) if self.path is None else self.path
+        return cli.TypedRun(path, self.model, self.data).load()
 
 
 def _judge(file: Path, data: Path | None, typed: _Run, recompute: bool, redraw: bool) -> _Outcome:
@@ -171,9 +172,8 @@ def _checked_trees(certificate: Certificate, typed: _Run) -> Checked:
     from certus.runs.settings import CertifySettings
     from certus.storage.files import convert
 
-    run, _, _ = typed.typed
-    place = Path(certificate.about["run"]) if run is None else run
-    subject = TreeSubject(place, locking=False, allow_code=typed.allow_code)
+    path = Path(certificate.about["run"]) if typed.path is None else typed.path
+    subject = TreeSubject(path, locking=False, allow_code=typed.allow_code)
     return subject.verify(certificate, convert(certificate.about["settings"], CertifySettings))
 
 

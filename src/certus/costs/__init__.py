@@ -2,12 +2,14 @@
 
 from certus.costs.base import Cost, LabelCost, Response, Support
 from certus.costs.bregman import Bregman
+from certus.costs.columns import ColumnPrices
 from certus.costs.lp import SquaredLp, SquaredSup
 from certus.costs.masked import Masked, feature_mask, patch_mask
 from certus.costs.quadratic import Mahalanobis, SquaredL2, WeightedL2
 
 __all__ = [
     "Bregman",
+    "ColumnPrices",
     "Cost",
     "LabelCost",
     "Mahalanobis",

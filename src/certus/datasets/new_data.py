@@ -19,7 +19,15 @@ import torch
 from torch import Tensor
 
 from certus.data import Samples
-from certus.datasets.base import PARTS, SplitDataset, as_float32, digest_arrays, in_fifths, split_samples
+from certus.datasets.base import (
+    PARTS,
+    Array,
+    SplitDataset,
+    as_float32,
+    digest_arrays,
+    in_fifths,
+    split_samples,
+)
 from certus.datasets.catalogue import TABLES, load, raw_table
 from certus.datasets.cells import Ambiguous
 from certus.datasets.raw_table import RawTable, TableProblems, frame_table
@@ -139,9 +147,11 @@ def pyarrow_table(batch: Any) -> Any:
     return optional_import("pyarrow", "Parquet files need pyarrow.").Table.from_batches([batch])
 
 
-def new_rows(ours: SplitDataset, table: RawTable, options: TableOptions | None = None) -> NewRows:
-    """Encode a table by the recipe of ``ours``; the target may be absent. Raises ``ArgumentError`` with all
-    problems of the table."""
+def new_rows(
+    ours: SplitDataset, table: RawTable, options: TableOptions | None = None, *, partial: bool = False
+) -> NewRows:
+    """Encode a table by the recipe of ``ours``; the target may be absent, and with ``partial`` missing in
+    some rows, where it is NaN. Raises ``ArgumentError`` with all problems of the table."""
     recipe, encoding = ours.recipe, ours.train.encoding
     if recipe is None or encoding is None:
         raise ArgumentError(f"`data` must be like {ours.name}, which is not a table; got {table.source}.")
@@ -149,7 +159,7 @@ def new_rows(ours: SplitDataset, table: RawTable, options: TableOptions | None =
     matrix = encode_columns(recipe.encode(table, options), encoding.means.numpy(), encoding.scales.numpy())
     targets = None
     if recipe.target in table.columns:
-        targets = _targets(ours, table, recipe.target_recipe, options)
+        targets = _targets(ours, table, recipe.target_recipe, options, partial=partial)
     return NewRows(as_float32(table.source, matrix), targets, recipe.notes(table))
 
 
@@ -198,23 +208,55 @@ def load_like(
 
 
 def _targets(
-    ours: SplitDataset, table: RawTable, recipe: ColumnRecipe, options: TableOptions | None
-) -> Tensor:
-    """Return (n,) targets in the units, or with the labels, of ``ours``."""
+    ours: SplitDataset,
+    table: RawTable,
+    recipe: ColumnRecipe,
+    options: TableOptions | None,
+    *,
+    partial: bool,
+) -> Tensor | None:
+    """Return (n,) targets in the units, or with the labels, of ``ours``. With ``partial`` missing ones are
+    NaN, and None is returned where all are missing."""
     column, problems = table.columns[recipe.name], TableProblems(table)
-    rule = "have a target in every row, or no target column"
-    problems.add_cells(rule, recipe.name, np.flatnonzero(column.missing))
-    problems.refuse()
+    known = ~column.missing
+    if not partial:
+        rule = "have a target in every row, or no target column"
+        problems.add_cells(rule, recipe.name, np.flatnonzero(~known))
+        problems.refuse()
+    if not known.any():
+        return None
+    rows = np.flatnonzero(known)
+    targets = _known_targets(ours, table, recipe, options, rows, problems)
+    if len(rows) == len(table):
+        return targets
+    whole = torch.full((len(table),), math.nan, dtype=torch.float64)
+    whole[torch.from_numpy(rows)] = targets.double()
+    return whole
+
+
+def _known_targets(
+    ours: SplitDataset,
+    table: RawTable,
+    recipe: ColumnRecipe,
+    options: TableOptions | None,
+    rows: Array,
+    problems: TableProblems,
+) -> Tensor:
+    """Return the targets of some rows."""
+    column = table.columns[recipe.name]
     if recipe.kind in ("label", "boolean"):
         own = {cell.lower(): name for cell, name in recipe.spellings.items()}
-        return _codes(ours, [own.get(str(word).lower(), str(word)) for word in column.words])
+        words = (str(column.words[row]) for row in rows)
+        return _codes(ours, [own.get(word.lower(), word) for word in words])
     reading = column.read(options or TableOptions(), recipe.style)
     if isinstance(reading, Ambiguous):
         problems.add_ambiguous(recipe.name, reading)
         problems.refuse()
     values = recipe.read(column, options)
-    problems.add_cells("hold finite numbers as targets", recipe.name, np.flatnonzero(~np.isfinite(values)))
+    wrong = rows[~np.isfinite(values[rows])]
+    problems.add_cells("hold finite numbers as targets", recipe.name, wrong)
     problems.refuse()
+    values = values[rows]
     if ours.classes is None:
         mean, scale = ours.target_scale or (0.0, 1.0)
         return as_float32(table.source, (values - mean) / scale)

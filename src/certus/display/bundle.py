@@ -202,9 +202,12 @@ def _limits(certificate: Certificate | SmoothedCertificate) -> list[str]:
     """What the bounds do not cover."""
     if isinstance(certificate, SmoothedCertificate):
         return [f"The bounds are about the model with noise on its inputs. Premises: {'; '.join(PREMISES)}."]
+    model = "the real-valued model with the stored weights, not about the rounding of a deployment"
+    if certificate.deployment is not None:
+        model = f"the model as {certificate.deployment} computes it, in any order of summation"
     limits = [
         "A bound holds for every distribution within mean transport cost rho of the certified rows. It is "
-        "about the real-valued model with the stored weights, not about the rounding of a deployment, and "
+        f"about {model}, and "
         "about shifts of inputs: labels stay, and a change of what inputs mean is not covered."
     ]
     if certificate.labels == "predicted":

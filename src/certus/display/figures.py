@@ -470,7 +470,7 @@ _MOST_TICKS = 14
 
 def monitor_figure(results: Sequence[Mapping[str, Any]], title: str = "") -> Figure:
     """Draw stored checks in their order: the change in multiples of chance, with the alarm line; the distance
-    with the budget; and errors that were met, with the bound where it is not vacuous."""
+    with the budget; and observed errors, with the bound where it is not vacuous."""
     require(len(results) > 0, "results", "hold a check", "none")
     met = [_met(result) for result in results]
     errors = any(value is not None for value in met)
@@ -527,7 +527,7 @@ def _met(result: Mapping[str, Any]) -> float | None:
 
 
 def _draw_met(axes: Axes, results: Sequence[Mapping[str, Any]], met: Sequence[float | None]) -> None:
-    """Draw what was met on labelled rows, and the bound at the measured distance."""
+    """Draw what was observed on labelled rows, and the bound at the measured distance."""
     inside = [place for place, value in enumerate(met) if value is not None]
     axes.plot(
         inside,
@@ -535,7 +535,7 @@ def _draw_met(axes: Axes, results: Sequence[Mapping[str, Any]], met: Sequence[fl
         color=COLOURS[1],
         marker="o",
         markersize=4,
-        label="met",
+        label="observed",
     )
     limit = math.inf if results[-1]["regression"] else 1.0
     bounds = [

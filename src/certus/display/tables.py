@@ -12,7 +12,7 @@ from certus.bounds.smoothness import format_assumptions
 from certus.certificates.batching import repeat_words
 from certus.certificates.certificate import Certificate
 from certus.certificates.class_rates import class_names
-from certus.certificates.files import PREDICTED_LABELS_STATEMENT, ROWS_STATEMENT
+from certus.certificates.files import FLOAT32_STATEMENT, PREDICTED_LABELS_STATEMENT, ROWS_STATEMENT
 from certus.display.text import Part, PlainTable, make_table, number
 from certus.kernel.evidence import Evidence
 from certus.monitoring import MonitorResult
@@ -35,6 +35,8 @@ def certificate_parts(certificate: Certificate) -> list[Part]:
         sentences.append(f"{PREDICTED_LABELS_STATEMENT}{changed}")
     if certificate.over_rows:
         sentences.append(ROWS_STATEMENT)
+    if certificate.deployment is not None:
+        sentences.append(FLOAT32_STATEMENT)
     if not proof:
         sentences.append(f"No proof: {certificate.no_proof}")
     sentences.append(differing_words(certificate))
@@ -118,7 +120,7 @@ def rate_tables(certificate: Certificate) -> list[PlainTable]:
     names = class_names(certificate)
     table = make_table("rho", "class", "recall at least", "at most", "false positives at least", "at most")
     balanced = make_table("rho", "balanced error at least", "at most")
-    people = make_table("rho", "class", "population: recall at least", "false positives at most")
+    population = make_table("rho", "class", "population: recall at least", "false positives at most")
     for rho in certificate.rhos:
         own = {(rate.name, rate.label): rate for rate in rates if rate.rho == rho}
         recalls = [rate for rate in own.values() if rate.name == "recall"]
@@ -131,10 +133,10 @@ def rate_tables(certificate: Certificate) -> list[PlainTable]:
             table.add_row(f"{rho:g}", names[label], *_sides(recall.low, recall.high), *sides)
             if recall.population is not None:
                 most = "–" if fpr is None or fpr.population is None else at_most(fpr.population)
-                people.add_row(f"{rho:g}", names[label], at_least(recall.population), most)
+                population.add_row(f"{rho:g}", names[label], at_least(recall.population), most)
         whole = own["balanced_error", None]
         balanced.add_row(f"{rho:g}", *_sides(whole.low, whole.high))
-    return [table, balanced, *([people] if people.body else [])]
+    return [table, balanced, *([population] if population.body else [])]
 
 
 def _rate_words(certificate: Certificate) -> str:
@@ -303,21 +305,14 @@ def smoothed_parts(certificate: SmoothedCertificate) -> list[Part]:
 
 def gate_parts(result: GateResult) -> list[Part]:
     """Return a row for each requirement and ρ, and the verdict."""
-    table = make_table("requirement", "rho", "bound", "passes by", "evidence", "verdict")
+    table = make_table("requirement", "rho", "value", "passes by", "evidence", "verdict")
     for each in result.outcomes:
-        written = at_most if each.side == "<=" else at_least
-        bound = "none" if each.value is None else written(each.value)
+        written = "{:.4f}".format if each.measured else at_most if each.side == "<=" else at_least
+        value = "none" if each.value is None else written(each.value)
         margin = "–" if each.margin is None else f"{each.margin:+.4f}"
         where = "–" if each.rho is None else f"{each.rho:g}"
         verdict = "pass" if each.passed else "FAIL"
-        table.add_row(
-            each.requirement,
-            where,
-            bound,
-            margin,
-            each.evidence,
-            verdict,
-        )
+        table.add_row(each.requirement, where, value, margin, each.evidence, verdict)
     count, failed = len(result.outcomes), len(result.failed)
     words = f"All {count} hold." if count > 1 else "It holds."
     if failed:
@@ -473,10 +468,10 @@ def monitor_sentences(result: MonitorResult) -> list[str]:
     ]
     distance = result.distance
     if result.chosen is not None:
-        sentences.append(
-            f"Only {', '.join(result.chosen)} count; other columns are taken to stay as in the "
-            f"certified rows."
-        )
+        verb = "counts" if len(result.chosen) == 1 else "count"
+        sentences.append(f"Only {', '.join(result.chosen)} {verb}.")
+    if result.assumptions:
+        sentences.append(f"Assumed: {'; '.join(result.assumptions)}.")
     sides = f"at least {at_least(distance.low)} and at most {at_most(distance.high)} ({result.evidence})"
     roots = f"root mean square distance {distance.root_low:.3g} to {distance.root_high:.3g}"
     units = f", {result.units}" if result.units else ""
@@ -520,7 +515,8 @@ def _monitored_errors(result: MonitorResult) -> list[str]:
         met = (
             f"mean loss {realised.loss:.4g}" if realised.error is None else f"error rate {realised.error:.2%}"
         )
-        sentences.append(f"Met on {realised.rows:,} labelled rows: {met} (attained).")
+        count = f"{realised.rows:,}" + (f" of {result.rows:,}" if realised.rows < result.rows else "")
+        sentences.append(f"Observed on {count} labelled rows: {met} (attained).")
         if realised.relabelled:
             priced = (
                 "" if result.label_price == math.inf else f", at the price of {result.label_price:g} each"
@@ -542,7 +538,7 @@ def chunk_table(results: Sequence[Mapping[str, Any]]) -> PlainTable:
     met = any(result["realised"] is not None for result in results)
     table = make_table(
         *("rows of", "verdict", "position", "cost at least", "at most", "times chance", "alarm line", "p"),
-        *(("met", "bound") if met else ("bound",)),
+        *((f"observed {'loss' if results[0]['regression'] else 'error'}", "bound") if met else ("bound",)),
         words=("verdict", "position"),
     )
     for result in results:

@@ -263,16 +263,7 @@ class RobustEstimator(BaseEstimator):  # type: ignore[misc]
         """Fit ``module_``; γ is divided by the ``unit`` of the loss."""
         from lightning_fabric import Fabric  # it loads torch._dynamo, which takes a second and a half
 
-        both = self.gamma is not None and self.rho is not None
-        require(not both, "gamma", "be left out where `rho` is given", f"{self.gamma} and {self.rho}")
-        if self.gamma is not None:
-            require_number("gamma", self.gamma)
-        if self.rho is not None:
-            require_number("rho", self.rho, zero=True)
-        as_count("epochs", self.epochs)
-        as_count("batch_size", self.batch_size)
-        require_number("learning_rate", self.learning_rate)
-        require(isinstance(self.verbose, Integral), "verbose", "be 0, 1 or 2", repr(self.verbose))
+        self._check_parameters()
         # Without a random state a new generator, not NumPy's global one.
         fresh = self.random_state is None
         generator = np.random.RandomState() if fresh else check_random_state(self.random_state)
@@ -288,12 +279,6 @@ class RobustEstimator(BaseEstimator):  # type: ignore[misc]
         if inside:  # in units of the spreads, where the default prices are exactly 1
             prices = np.ones(len(spread)) if self.feature_costs is None else prices * spread**2
         cost = cost_of(prices)
-        rho = _RHO if self.gamma is None and self.rho is None else self.rho
-        method = None
-        if self.gamma is not None or rho > 0:
-            gamma = None if self.gamma is None else self.gamma / unit
-            maximizer = default_maximizer(cost, max_gradients=_GRADIENTS)
-            method = WRM(gamma, rho=rho, cost=cost, label_cost=self._label_cost(), maximizer=maximizer)
         callbacks: list[Callback] = []
         if self.verbose:
             callbacks.append(EpochLines(1 if self.verbose > 1 else max(1, self.epochs // 10)))
@@ -304,7 +289,7 @@ class RobustEstimator(BaseEstimator):  # type: ignore[misc]
         fitted = fit(
             module,
             data,
-            method=method,
+            method=self._method(cost, unit),
             criterion=self._criterion,
             epochs=self.epochs,
             batch_size=min(int(self.batch_size), len(data)),
@@ -332,6 +317,27 @@ class RobustEstimator(BaseEstimator):  # type: ignore[misc]
         if certified:
             bound = input_smoothness(module, self._criterion, input_shape=(X.shape[1],), cost=self.cost_)
             self.curvature_ = bound.curvature
+
+    def _check_parameters(self) -> None:
+        both = self.gamma is not None and self.rho is not None
+        require(not both, "gamma", "be left out where `rho` is given", f"{self.gamma} and {self.rho}")
+        if self.gamma is not None:
+            require_number("gamma", self.gamma)
+        if self.rho is not None:
+            require_number("rho", self.rho, zero=True)
+        as_count("epochs", self.epochs)
+        as_count("batch_size", self.batch_size)
+        require_number("learning_rate", self.learning_rate)
+        require(isinstance(self.verbose, Integral), "verbose", "be 0, 1 or 2", repr(self.verbose))
+
+    def _method(self, cost: Cost, unit: float) -> WRM | None:
+        """Return WRM at ``gamma`` in units of the loss, or at ``rho``; None for ρ = 0, ordinary training."""
+        rho = _RHO if self.gamma is None and self.rho is None else self.rho
+        if self.gamma is None and rho == 0:
+            return None
+        gamma = None if self.gamma is None else self.gamma / unit
+        maximizer = default_maximizer(cost, max_gradients=_GRADIENTS)
+        return WRM(gamma, rho=rho, cost=cost, label_cost=self._label_cost(), maximizer=maximizer)
 
     def _held_out(self, data: Samples, seed: int) -> tuple[Samples, EarlyStopping]:
         """Return the samples to train on, and early stopping by the others."""

@@ -20,7 +20,8 @@ from sklearn.utils.validation import column_or_1d, validate_data
 from torch import Tensor, nn
 
 from certus._defaults import ESTIMATOR
-from certus.certificates import certify
+from certus.certificates import Certificate, certify
+from certus.certificates.trees import INTERRUPTED
 from certus.costs import Cost, LabelCost, SquaredL2
 from certus.data import choose_rows
 from certus.errors import ArgumentError, require, require_count, require_number
@@ -235,14 +236,7 @@ def error_bound_scorer(rho: float) -> Callable[[RobustEstimator, Any, Any], floa
     """Return a scorer of classifiers by 1 minus the certified error rate within ρ of (X, y)."""
     require_number("rho", rho, zero=True)
 
-    def score(estimator: RobustEstimator, X: Any, y: Any) -> float:
-        bound = estimator.certify(X, y, rho).error_bound(rho)
-        if bound is None:
-            rule = "be a classifier, whose errors have a bound"
-            raise ArgumentError(f"`estimator` must {rule}; got a regressor.")
-        return 1 - bound
-
-    return score
+    return lambda estimator, X, y: _certified_share(estimator, estimator.certify(X, y, rho), rho)
 
 
 def certified_error_scorer(
@@ -276,13 +270,20 @@ def certified_error_scorer(
             X, y = _safe_indexing(X, chosen), _safe_indexing(y, chosen)
         own = SquaredL2() if cost is None else cost
         certificate = certify(estimator, (X, y), rho=rho, cost=own, time_limit=time_limit, progress=False)
-        bound = certificate.error_bound(rho)
-        if bound is None:
-            rule = "be a classifier, whose errors have a bound"
-            raise ArgumentError(f"`estimator` must {rule}; got {type(estimator).__name__}.")
-        return 1 - bound
+        if (certificate.about.get("search") or {}).get("unfinished", "").startswith(INTERRUPTED):
+            raise KeyboardInterrupt  # which ends the search of hyperparameters, too
+        return _certified_share(estimator, certificate, rho)
 
     return score
+
+
+def _certified_share(estimator: Any, certificate: Certificate, rho: float) -> float:
+    """Return 1 minus the certified error rate within ρ; raise ``ArgumentError`` for a regressor."""
+    bound = certificate.error_bound(rho)
+    if bound is None:
+        rule = "be a classifier, whose errors have a bound"
+        raise ArgumentError(f"`estimator` must {rule}; got {type(estimator).__name__}.")
+    return 1 - bound
 
 
 _KINDS = {kind.__name__: kind for kind in (RobustClassifier, RobustRegressor)}

@@ -302,11 +302,11 @@ def _moves(stored: Tensors, key: str, place: Tensor) -> Tensor:
 
 def _same(content: Any, problem: Problem | TreeProblem, statement: Statement) -> bool:
     """Whether the file and the statement describe the same problem."""
-    unit, own_labels, over_rows = statement.unit_cost, True, False
+    unit, own_labels, over_rows, precision = statement.unit_cost, True, False, None
     pairs = [(content["unit_cost"], unit)]
     pairs += [(line["distance"], math.sqrt(line["rho"] / unit)) for line in content["brackets"]]
     if isinstance(problem, Problem):
-        over_rows = problem.columns is not None
+        over_rows, precision = problem.columns is not None, problem.precision
     if content.get("labels") == "predicted":
         if isinstance(problem, TreeProblem):
             own_labels = problem.predicts
@@ -322,6 +322,7 @@ def _same(content: Any, problem: Problem | TreeProblem, statement: Statement) ->
         and own_labels
         and content.get("targets", problem.targets.tolist()) == problem.targets.tolist()
         and content.get("over_rows", False) == over_rows
+        and content.get("deployment") == precision
     )
 
 

@@ -34,6 +34,7 @@ from torch import Tensor
 from certus.kernel import operators
 from certus.kernel.costs import Cost, Domain, Lp, Quadratic
 from certus.kernel.graph import Graph, Node
+from certus.kernel.groups import GroupLength, GroupSort
 from certus.kernel.losses import Hinge, Softmax, SquaredError
 from certus.kernel.max_pool import MaxPool
 from certus.kernel.operators import Affine, AxisProduct, Convolution, Dense, Product, Transposed
@@ -72,6 +73,8 @@ KINDS: dict[str, dict[str, tuple[Callable[..., Any], str]]] = {
         "Product": (Product, "parts:primitive*"),
         "Pointwise": (Pointwise, "scalar:scalar in_shape:shape sharpness:sharpness"),
         "MaxPool": (MaxPool, "windows:integers* in_shape:shape"),
+        "GroupSort": (GroupSort, "groups:integers in_shape:shape"),
+        "GroupLength": (GroupLength, "groups:integers in_shape:shape out_shape:shape"),
     },
     "cost": {
         "Lp": (Lp, f"{_COST} p:extended scales:floats?"),
@@ -199,7 +202,9 @@ def _graph(description: Any, tensors: Tensors) -> Graph:
 def _problem(description: Any, tensors: Tensors, data: tuple[Tensor, Tensor]) -> Problem:
     groups = description.get("columns", []) if type(description) is dict else []
     columns = _value("count**", groups, tensors)
-    description = {name: entry for name, entry in dict(description).items() if name != "columns"}
+    precision = description.get("deployment") if type(description) is dict else None
+    options = ("columns", "deployment")
+    description = {name: entry for name, entry in dict(description).items() if name not in options}
     parts = _fields(description, "graph:json cost:cost loss:loss domain:domain", tensors)
     graph, cost, domain = build_graph(parts["graph"], tensors), parts["cost"], parts["domain"]
     limits = [each for each in (domain.lower, domain.upper, domain.center) if each is not None]
@@ -213,7 +218,7 @@ def _problem(description: Any, tensors: Tensors, data: tuple[Tensor, Tensor]) ->
     whole = with_columns(problem, columns)
     groups = () if whole.columns is None else whole.columns.groups
     _require(groups == columns, "columns must be groups of free inputs of one weight")
-    return whole
+    return whole.deployed(None if precision is None else _value("text", precision, tensors))
 
 
 def _told(place: str, read: Callable[..., Any], *arguments: Any) -> Any:

@@ -36,6 +36,7 @@ from certus.kernel.passes import (
     GradientBound,
     Memory,
     Place,
+    Precision,
     Primitive,
     Range,
     Refused,
@@ -48,6 +49,7 @@ from certus.kernel.passes import (
 )
 from certus.kernel.rounding import SOME, slack, up
 
+DOUBLE = Precision(slack)
 _LARGEST, _APART = 1e100, 1e3  # of Lipschitz constants that the shares of a sum follow, and their ratio
 _Value = TypeVar("_Value")
 
@@ -179,8 +181,8 @@ class Graph:
 
     def rounded(self, points: Tensor) -> tuple[Tensor, Tensor, list[Rounded]]:
         """Outputs in float64 at exact points, (n, …), the error of each entry, and both of every node."""
-        start = Rounded(points, torch.zeros_like(points))
-        each = self._walk(start, lambda _, primitive, at: primitive.rounded(*at), _joined_values)
+        start = Rounded(points, torch.zeros_like(points)), points.new_zeros(len(points))
+        each = [at for at, _ in self._walk(start, _computed, _computed_join)]
         return *each[-1], each
 
     def forward(
@@ -279,6 +281,30 @@ class Graph:
             for index in node.inputs:  # the part of a row is no longer than the row
                 waiting.setdefault(index, []).append(pulled)
         return _summed(waiting[0])
+
+
+_Computed = tuple[Rounded, Tensor]
+"""Values with the error of each entry, and (batch,) the Euclidean norm of the error."""
+
+
+def _computed(node: Node, primitive: Primitive, before: _Computed) -> _Computed:
+    """Follow errors entry by entry, and their norm; the smaller of both counts."""
+    at, length = before
+    length = up(primitive.length_error(norm(at.value), length, DOUBLE), SOME)
+    return _smaller(primitive.rounded(*at), length)
+
+
+def _smaller(at: Rounded, length: Tensor) -> _Computed:
+    error = torch.minimum(at.error, per_sample(length, at.error))
+    return Rounded(at.value, error), torch.minimum(length, up(norm(error), SOME))
+
+
+def _computed_join(node: Node, parts: list[_Computed]) -> _Computed:
+    joined = _joined_values(node, [at for at, _ in parts])
+    length = node.combined([length for _, length in parts])
+    if node.axis is None:
+        length = length + slack(len(parts)) * node.combined([norm(at.value) for at, _ in parts])
+    return _smaller(joined, up(length, SOME))
 
 
 def _joined_values(node: Node, parts: list[Rounded]) -> Rounded:

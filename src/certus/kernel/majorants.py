@@ -133,6 +133,10 @@ def constants(
     if problem.loss.labelled:
         lipschitz = _margins(problem, [part.margin_lipschitz for part in parts])
         bent = _margins(problem, [part.margin_curvature for part in parts])
+        if problem.deviation is not None:
+            lipschitz = torch.where(problem.own, 0.0, up(lipschitz + problem.deviation.slope, SOME))
+            # The loss of the network in float32 has no gradient; it grows as its margins do.
+            slope, curvature = (torch.full_like(ones, math.inf) for _ in range(2))
         if problem.affine:
             lipschitz = torch.minimum(lipschitz, values.steepness)
         most = lipschitz.amax(1)
@@ -185,6 +189,8 @@ def _spread(problem: Problem, units: Pointwise, points: Tensor, rival: Tensor) -
 def parabolas(problem: Problem, values: Values, everywhere: Constants, tangents: Tangents) -> Parabolas:
     """Parabolas from the proposed points, for a norm that is Euclidean behind a scaling."""
     sample, rival, layer = tangents.sample, tangents.rival, hidden_layer(problem)
+    if problem.precision is not None:
+        raise Refused("parabolas are about real arithmetic")
     if not _euclidean(problem) or (tangents.shaped and layer is None):
         raise Refused("no parabolas for this norm, or no quadratic form for this network")
     if everywhere.edge is not None or everywhere.parabolas:

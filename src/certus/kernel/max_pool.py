@@ -12,6 +12,7 @@ from certus.kernel.passes import (
     GradientBound,
     Memory,
     Place,
+    Precision,
     Primitive,
     Range,
     Refused,
@@ -57,6 +58,9 @@ class MaxPool(Primitive):
 
     def rounded(self, value: Tensor, error: Tensor) -> Rounded:
         return Rounded(self.apply(value), self.apply(error))
+
+    def length_error(self, size: Tensor, error: Tensor, precision: Precision) -> Tensor:
+        return self.gain * error
 
     def forward(self, before: ForwardBound, within: Range | None) -> tuple[ForwardBound, Memory]:
         unit = self.apply(before.unit)

@@ -29,6 +29,7 @@ from certus.kernel.passes import (
     GradientBound,
     Memory,
     Place,
+    Precision,
     Primitive,
     Range,
     Refused,
@@ -181,6 +182,17 @@ class Affine(Primitive):
         """e ← |A|e + slack·(|A||x| + |b|)."""
         return Rounded(self.apply(value), self.absolute(error) + self.rounding * self.sizes(value.abs()))
 
+    def length_error(self, size: Tensor, error: Tensor, precision: Precision) -> Tensor:
+        """t ← ‖A‖t + u_k(‖|A|‖‖x‖ + ‖b‖), and what vanishes in k products for each output.
+
+        A weight that stands for several of the model takes 8 operations for each, such as a batch norm.
+        """
+        offset = 0.0 if self.bias_size is None else float(norm(self.bias_size.expand(self.out_shape)[None]))
+        own = precision.relative(self.terms + 8 * self.folds + 2) * (self.absolute_norm * size + offset)
+        root = math.sqrt(self.terms)
+        lost = (2 * self.terms + root * (self.norm + size)) * precision.least
+        return self.norm * error + own + math.sqrt(math.prod(self.out_shape)) * lost
+
     def forward(self, before: ForwardBound, within: Range | None) -> tuple[ForwardBound, Memory]:
         """‖Aδ‖ ≤ ‖A‖‖δ‖; |(Aδ)_n| is at most ‖row n‖·‖δ‖, and at most |A||δ|."""
         rows = self.row_norms.unsqueeze(0)
@@ -268,6 +280,9 @@ class Reshape(Affine):
     def transposed(self, rows: Tensor, weights: Weights) -> Tensor:
         return rows.reshape(-1, *self.in_shape)
 
+    def length_error(self, size: Tensor, error: Tensor, precision: Precision) -> Tensor:
+        return error
+
     @property
     def composed_norm(self) -> float:
         return 1.0
@@ -298,6 +313,9 @@ class Gather(Affine):
     def transposed(self, rows: Tensor, weights: Weights) -> Tensor:
         summed = rows.new_zeros(len(rows), self._size + 1).index_add_(1, self._places, rows.flatten(1))
         return summed[:, : self._size].reshape(-1, *self.in_shape)
+
+    def length_error(self, size: Tensor, error: Tensor, precision: Precision) -> Tensor:
+        return self.norm * error
 
     @property
     def composed_norm(self) -> float:
@@ -466,6 +484,13 @@ class Product(Affine):
     @property
     def composed_norm(self) -> float:
         return up(math.prod(part.norm for part in self.parts), slack(len(self.parts)))
+
+    def length_error(self, size: Tensor, error: Tensor, precision: Precision) -> Tensor:
+        for part in self.parts:
+            after = part.length_error(size, error, precision)
+            offset = 0.0 if part.bias_size is None else norm(part.bias_size.expand(part.out_shape)[None])
+            size, error = part.norm * size + offset + after, after
+        return error
 
     def check(self, claim: Claim) -> float:
         matrix, error = self.product

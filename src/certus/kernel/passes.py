@@ -141,6 +141,14 @@ class Rounded(NamedTuple):
     error: Tensor
 
 
+class Precision(NamedTuple):
+    """Arithmetic: the relative error of a sum of k products, in any order, and the smallest normal number, or
+    0 where ``Smoothness.check_scales`` excludes that anything vanishes."""
+
+    relative: Callable[[int], float]
+    least: float = 0.0
+
+
 class Place(NamedTuple):
     """Where a primitive stands in a backward pass: the number of its node; whether it is in a branch, which
     is no cut of the network; and whether only M is still needed, at the input of the network."""
@@ -163,6 +171,13 @@ class Primitive(ABC):
     @abstractmethod
     def rounded(self, value: Tensor, error: Tensor) -> Rounded:
         """Outputs in float64 and their error, from those of its inputs."""
+
+    def length_error(self, size: Tensor, error: Tensor, precision: Precision) -> Tensor:
+        """(batch,) L2 error of computed outputs from the L2 size and error of computed inputs; ∞ if unknown.
+
+        Entry by entry an error grows with |A|; its length grows with ‖A‖ only.
+        """
+        return torch.full_like(error, torch.inf)
 
     @abstractmethod
     def forward(self, before: ForwardBound, within: Range | None) -> tuple[ForwardBound, Memory]:

@@ -43,6 +43,7 @@ from certus.kernel.passes import (
     GradientBound,
     Memory,
     Place,
+    Precision,
     Primitive,
     Range,
     Refused,
@@ -214,6 +215,16 @@ class Pointwise(Primitive):
         outputs, sharpness = self.apply(value), torch.as_tensor(self.sharpness, dtype=torch.float64)
         own = slack(8) * (outputs.abs() + value.abs() + 1 / sharpness) + up(self.scalar.jump / sharpness)
         return Rounded(outputs, _largest(*self.slope_range(value - error, value + error)) * error + own)
+
+    def length_error(self, size: Tensor, error: Tensor, precision: Precision) -> Tensor:
+        """A factor for each side of 0 rounds once, and 0, 1 and −1 not at all."""
+        plain = isinstance(self.sharpness, float) and self.sharpness == 1
+        if not plain or self.scalar.name != "piecewise_linear" or self.scalar.jump:
+            return super().length_error(size, error, precision)
+        steepest = max(map(abs, self.scalar.settings))
+        exact = set(self.scalar.settings) <= {-1.0, 0.0, 1.0}
+        lost = math.sqrt(math.prod(self.in_shape)) * precision.least
+        return steepest * error + (0.0 if exact else precision.relative(1) * steepest * size + lost)
 
     def forward(self, before: ForwardBound, within: Range | None) -> tuple[ForwardBound, Memory]:
         """The chain rule: σ' multiplies, and σ'' adds σ''·(Aδ)² to the second derivative."""

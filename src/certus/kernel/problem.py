@@ -21,12 +21,15 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from certus.kernel import deployment
 from certus.kernel.costs import Claimed, Cost, Domain, Quadratic
 from certus.kernel.evidence import Evidence
 from certus.kernel.graph import Graph, Node
+from certus.kernel.groups import Grouped
 from certus.kernel.losses import Hinge, Loss, Rounding, Softmax, SquaredError, margins_above
 from certus.kernel.operators import Affine, Convolution, Dense, Diagonal, Product, Reshape
 from certus.kernel.passes import Refused, norm
+from certus.kernel.rounding import FEW, SOME, up
 from certus.kernel.smoothness import MOST_CLASSES, Bounds, Smoothness
 
 _NUMBERS = 1 << 18  # in one tensor of a pass: 2 MB, which fits into the cache
@@ -103,6 +106,7 @@ class Problem:
         inputs: (n, *shape) float64; targets: (n,) labels, or (n, …) float64 numbers for a squared error.
         claimed: bounds everywhere that the caller claims in place of the kernel's own; None without.
         columns: discrete columns, where only rows of a table count (``rows``); None without.
+        precision: "float32" if the bounds are about the network in float32; None for real arithmetic.
     """
 
     smoothness: Smoothness
@@ -113,6 +117,7 @@ class Problem:
     targets: Tensor
     claimed: Bounds | None = None
     columns: Columns | None = None
+    precision: str | None = None
 
     @staticmethod
     def of(
@@ -167,6 +172,23 @@ class Problem:
         cost = replace(self.cost, label_price=label_price)
         return replace(self, cost=cost, domain=domain, claimed=claimed, columns=columns)
 
+    def deployed(self, precision: str | None) -> Problem:
+        """Return the problem about the network as it computes in some precision; None for real arithmetic."""
+        if precision is not None:
+            plain = self.claimed is None and self.columns is None
+            if precision != deployment.FLOAT32 or not plain:
+                raise Refused("float32 is covered without claimed bounds and discrete columns alone")
+            if not isinstance(self.loss, Softmax) or self.loss.smoothing:
+                raise Refused("float32 is covered for losses of the softmax family without smoothing alone")
+        return replace(self, precision=precision)
+
+    @cached_property
+    def deviation(self) -> deployment.Deviation | None:
+        """What the precision may change in the margins; None for real arithmetic."""
+        if self.precision is None:
+            return None
+        return deployment.deviation(self.graph, self.inputs, self.smoothness.start())
+
     def _with(self, inputs: Tensor, targets: Tensor) -> Problem:
         columns = self.columns
         if columns is not None:
@@ -194,6 +216,7 @@ class Problem:
     def assumptions(self) -> tuple[str, ...]:
         """Names of the assumptions of all bounds of this problem."""
         names = [name for node in self.graph.nodes for name in node.assumptions]
+        names += deployment.assumptions(self.graph) if self.precision else ()
         if isinstance(self.cost, Claimed):
             names += self.cost.assumptions or ("the cost",)
         return tuple(dict.fromkeys(names + ["the bounds given as `smoothness`"] * (self.claimed is not None)))
@@ -346,7 +369,22 @@ class Values:
             both = [cost.dual(problem.feasible(row)) for row in (rows[0], -rows[0])]
             root = torch.maximum(*both) + error
         level = loss.level(outputs, targets, rounding)
-        return Values(losses + room, losses - 1.1 * room, steep, level, margins, steepness, root)
+        values = Values(losses + room, losses - 1.1 * room, steep, level, margins, steepness, root)
+        return values if problem.deviation is None else values.deployed(problem, problem.deviation)
+
+    def deployed(self, problem: Problem, off: deployment.Deviation) -> Values:
+        """Return the values of the network in float32: no margin moves by more than the deviation."""
+        loss, own = problem.loss, problem.own
+        assert isinstance(loss, Softmax)
+        rise = up(loss.slope * off.start, SOME)
+        return replace(
+            self,
+            loss=up(self.loss + rise, SOME),
+            start=self.start - up(rise, SOME),
+            level=self.level + up(loss.scale * off.start, SOME) + SOME * self.level.abs(),
+            margins=torch.where(own, 0.0, self.margins + off.start.unsqueeze(1) + FEW * self.margins.abs()),
+            steepness=torch.where(own, 0.0, up(self.steepness + off.slope, SOME)),
+        )
 
 
 def _output_gradients(problem: Problem) -> tuple[Tensor, list[Tensor]]:
@@ -356,6 +394,8 @@ def _output_gradients(problem: Problem) -> tuple[Tensor, list[Tensor]]:
     with torch.enable_grad():
         outputs = problem.outputs(leaf)
         used = problem.width <= MOST_CLASSES and (problem.loss.labelled or problem.affine)
+        # Behind a sort or a length no ball has a finite curvature, so that no rule uses gradients.
+        used &= not any(isinstance(node.primitive, Grouped) for node in problem.graph.nodes)
         rows = [
             torch.autograd.grad(column.sum(), leaf, retain_graph=True)[0]
             for column in outputs.unbind(1)[: problem.width if used else 0]

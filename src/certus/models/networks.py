@@ -1,7 +1,7 @@
 """Networks: those of the paper, residual networks, networks for certified training, and networks by name.
 
     toy | toy-relu | mnist-cnn | mlp:WIDTHS[:ACTIVATION] | resnet:CHANNELS | FILE.py:FACTORY
-    certified-mlp[:WIDTHS[:UNITS[:COMPONENTS]]] | certified-cnn[:CHANNELS[:UNITS]]
+    certified-mlp[:WIDTHS[:UNITS[:COMPONENTS]]] | certified-cnn[:CHANNELS[:UNITS]] | lipschitz:WIDTHxDEPTH
 
 such as ``mlp:128,64:softplus`` or ``certified-mlp:2048:logcosh:256``. A factory is a function, or a class,
 that returns a module. It is given the arguments that it names: ``shape``, that of one input, and
@@ -10,6 +10,9 @@ that returns a module. It is given the arguments that it names: ``shape``, that 
 In networks for certified training, affine layers of norm at most 1 stand between log cosh units. Every unit
 has its own sharpness, which certified training (``certus.training.certified``) ties to 2γ/e_n. Wide layers
 are best: the slope D of the margins is distributed over the units, and a smaller e_n allows a sharper unit.
+
+The networks ``lipschitz:WIDTHxDEPTH`` are 1-Lipschitz by construction, whatever their depth (in the manner of
+LipNeXt): orthogonal products within a pixel, shifts between pixels, MaxMin, and a head with rows of norm 1.
 """
 
 from __future__ import annotations
@@ -27,7 +30,19 @@ from torch import Tensor, nn
 
 from certus.datasets import SplitDataset
 from certus.errors import ArgumentError, require
-from certus.layers import LogCosh, Residual, SmoothAbs
+from certus.layers import (
+    ChannelsLast,
+    LengthPool,
+    LogCosh,
+    MaxMin,
+    Offset,
+    Orthogonal,
+    Residual,
+    Shift,
+    SmoothAbs,
+    UnitRows,
+    Unshuffle,
+)
 from certus.models.own_code import OwnCode, Sources, is_own_file
 
 
@@ -175,6 +190,41 @@ def certified_cnn(
     return nn.Sequential(*layers, nn.Flatten(), nn.Linear(count * height * width, outputs))
 
 
+def lipschitz(shape: Sequence[int], width: int, depth: int, outputs: int) -> nn.Sequential:
+    """Return a 1-Lipschitz network of ``depth`` blocks.
+
+    Inputs that are no images get blocks of an orthogonal layer and MaxMin. An image first becomes pixels of
+    more channels, of 4 × 4 pixels if it has 16 or more in each direction, of 2 × 2 otherwise; before an
+    orthogonal layer its blocks shift channels to neighbouring pixels. If the picture then still has sides
+    that 2 divides, the last two fifths of the blocks have a quarter of the pixels and twice the width.
+
+    >>> network = lipschitz((3, 32, 32), 128, 10, 10)
+    >>> sum(weights.numel() for weights in network.parameters())
+    505482
+    """
+    rule = f"be even, from 2 to {MOST_CHANNELS}"
+    require(2 <= width <= MOST_CHANNELS and width % 2 == 0, "model", f"have a width that must {rule}", width)
+    require(1 <= depth <= 1000, "model", "have between 1 and 1000 blocks", depth)
+    check_weights([width] * (depth + 1), window=4 if len(shape) == 3 else 1)
+    if len(shape) != 3:
+        features = math.prod(shape)
+        layers: list[nn.Module] = [nn.Flatten(), Orthogonal(features, width), MaxMin()]
+        layers += [layer for _ in range(depth - 1) for layer in (Orthogonal(width, width), MaxMin())]
+        return nn.Sequential(*layers, UnitRows(width, outputs))
+    channels, *sides = shape
+    size = next(size for size in (4 if min(sides) >= 16 else 2, 2, 1) if all(n % size == 0 for n in sides))
+    sides = [side // size for side in sides]
+    halved = depth * 2 // 5 if all(side % 2 == 0 for side in sides) else 0
+    layers = [ChannelsLast(), Unshuffle(size), Offset(*sides, channels * size**2)]
+    layers += [Orthogonal(channels * size**2, width), MaxMin()]
+    for block in range(depth):
+        if block == depth - halved:
+            layers += [Unshuffle(2), Orthogonal(4 * width, 2 * width), MaxMin()]
+            width = 2 * width
+        layers += [Shift(), Orthogonal(width, width), MaxMin()]
+    return nn.Sequential(*layers, LengthPool(), UnitRows(width, outputs))
+
+
 def principal_components(inputs: Tensor, count: int) -> Tensor:
     """Return (count, features) principal components of the first 10,000 of (n, …) inputs."""
     points = inputs[:10_000].flatten(1).double()
@@ -207,6 +257,7 @@ _EXAMPLES = {
     "resnet": "resnet:16,32,64",
     "certified-mlp": "certified-mlp:1024,256:logcosh:256",
     "certified-cnn": "certified-cnn:32:logcosh",
+    "lipschitz": "lipschitz:128x10",
 }
 _WIDTHS = {"certified-mlp": "1024", "certified-cnn": "32"}
 """Default widths; other networks have none."""
@@ -270,18 +321,22 @@ def _by_name(spec: str, inputs: Tensor, outputs: int) -> nn.Module:
     if kind not in _EXAMPLES or widths is None:
         raise ArgumentError(
             "`model` must be toy, toy-relu, mnist-cnn, mlp:WIDTHS[:ACTIVATION], resnet:CHANNELS, "
-            f"certified-mlp, certified-cnn or FILE.py:FACTORY; got {spec!r}."
+            f"certified-mlp, certified-cnn, lipschitz:WIDTHxDEPTH or FILE.py:FACTORY; got {spec!r}."
         )
     features = math.prod(shape)
     try:
-        sizes = [int(width) for width in widths.split(",")]
+        sizes = [int(width) for width in widths.split("x" if kind == "lipschitz" else ",")]
         components = int("".join(options[2:]) or (COMPONENTS if features > COMPONENTS else 0))
         if len(options) > _EXAMPLES[kind].count(":") or (kind == "mlp" and max(sizes) > 1_000_000):
+            raise ValueError
+        if kind == "lipschitz" and len(sizes) != 2:
             raise ValueError
     except ValueError:
         raise ArgumentError(f"`model` must be like {_EXAMPLES[kind]}; got {spec!r}.") from None
     if kind == "mlp":
         return mlp(features, sizes, outputs, *options[1:])
+    if kind == "lipschitz":
+        return lipschitz(shape, *sizes, outputs)
     if kind == "resnet":
         return resnet(shape, sizes, outputs)
     if kind == "certified-cnn":
@@ -335,3 +390,31 @@ def _check_outputs(model: nn.Module, data: SplitDataset, outputs: int) -> None:
     shape = tuple(returned.shape)
     fits = shape == (1, outputs) or (data.classes is None and math.prod(shape) == outputs)
     require(fits, "model", f"return outputs of shape (batch, {outputs})", f"shape {shape} for one sample")
+
+
+_REAL = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+
+
+def load_weights(network: nn.Module, state: dict[str, Tensor]) -> None:
+    """Load a state dict from elsewhere, checked: real and finite numbers that fit the network."""
+    own = network.state_dict()
+    state = _without_wrappers(state, set(own))
+    for name, tensor in state.items():
+        counter = name in own and not own[name].is_floating_point()  # such as a number of batches
+        real = tensor.dtype in _REAL or (counter and tensor.dtype == own[name].dtype)
+        require(real, "weights", "be floating-point tensors of real numbers", f"{tensor.dtype} in {name}")
+        finite = bool(torch.isfinite(tensor).all())
+        require(finite, "weights", "be finite", f"NaN or infinity in {name}")
+    try:
+        network.load_state_dict(state)
+    except RuntimeError as error:
+        lines = [line.strip() for line in str(error).splitlines()[1:3]]
+        raise ArgumentError(f"`weights` must fit the model; {' '.join(lines)}") from None
+
+
+def _without_wrappers(state: dict[str, Tensor], own: set[str]) -> dict[str, Tensor]:
+    """Remove the prefixes that ``DistributedDataParallel`` and ``torch.compile`` put before names."""
+    for prefix in ("module.", "_orig_mod."):
+        if state and not state.keys() & own and all(name.startswith(prefix) for name in state):
+            return _without_wrappers({name.removeprefix(prefix): state[name] for name in state}, own)
+    return state

@@ -41,6 +41,7 @@ from certus.runs.directory import CERTIFICATE_FOLDER
 from certus.runs.factory import default_cost, features_of
 from certus.runs.loaded_run import LoadedRun
 from certus.runs.shifts import shifted_features
+from certus.storage.files import plain_json
 
 MOST_ROWS = 10_000
 """Largest number of new rows to compare; more are represented by a random subset."""
@@ -130,7 +131,7 @@ class MonitorResult(Renderable):
         rho: the budget; name: name of the new rows, such as "2016-03".
         rows, reference_rows, total: numbers of compared, certified, and read rows.
         outside_domain: the number of compared rows outside the domain of the certificate.
-        evidence: evidence of the distance and of the bound.
+        evidence: evidence of the distance and of the bound; assumptions: what it rests on, if assumed.
     """
 
     verdict: Verdict
@@ -154,6 +155,7 @@ class MonitorResult(Renderable):
     outside_domain: int = 0
     chosen: tuple[str, ...] | None = None
     evidence: Evidence = Evidence.STATED
+    assumptions: tuple[str, ...] = ()
     units: str = ""
     name: str = ""
     notes: tuple[str, ...] = ()
@@ -164,17 +166,7 @@ class MonitorResult(Renderable):
 
     def as_json(self) -> dict[str, Any]:
         """Return everything as JSON; ∞ becomes null."""
-
-        def plain(value: Any) -> Any:
-            if isinstance(value, float):
-                return value if math.isfinite(value) else None
-            if isinstance(value, tuple | list):
-                return [plain(item) for item in value]
-            if hasattr(value, "__dataclass_fields__"):
-                return {name: plain(getattr(value, name)) for name in value.__dataclass_fields__}
-            return str(value) if isinstance(value, StrEnum) else value
-
-        content: dict[str, Any] = plain(self)
+        content: dict[str, Any] = plain_json(self)
         return content
 
 
@@ -263,7 +255,7 @@ class Monitor:
                 batches); for the certificate of a run on a table also a data frame, or "csv:FILE".
             targets: (m,) labels, or numbers of a regression, if they are known and not part of ``new``.
             clusters: names of the clusters of certified and new rows, such as customers; clusters are
-                permuted as a whole.
+                permuted as a whole, and must be whole on both sides.
             level: level of this check, if several checks share one.
             name: of these rows, for tables and pictures.
         """
@@ -302,20 +294,21 @@ class Monitor:
         rows: Rows,
         *,
         clusters: tuple[Any, Any] | None = None,
+        share: float = 1.0,
         level: float | None = None,
         name: str = "",
     ) -> MonitorResult:
-        """Compare new rows after reading."""
+        """Compare new rows after reading; ``share`` of the rows of each cluster are certified."""
         level, certificate, own = self.level if level is None else level, self.certificate, self.reference
-        labelled = rows.targets is not None and certificate.classes is not None
-        own_labels = rows.targets is not None and certificate.labels == "predicted"
-        require(
-            not own_labels, "targets", "be left out: the certificate is about predicted labels", "targets"
-        )
-        targets = (own.targets, rows.targets) if labelled and rows.targets is not None else None
+        regression = certificate.classes is None
+        known = rows.labelled(torch.float64 if regression else torch.int64)
+        rule = "be left out: the certificate is about predicted labels"
+        require(known is None or certificate.labels == "given", "targets", rule, "targets")
+        labelled = not regression and known is not None and len(known) == len(rows.inputs)
+        targets = (own.targets, known.targets) if labelled and known is not None else None
         outside = int((~own.inside(rows.inputs)).sum())
         bounds = self.bounds(rows.inputs, targets, coupled=outside == 0)
-        test = self._test(rows.inputs, clusters, level)
+        test = self._test(rows, clusters, share, level)
         position = Position.UNDECIDED
         if outside or bounds.low > self.rho:
             position = Position.OUTSIDE
@@ -324,8 +317,8 @@ class Monitor:
         verdict = Verdict.ALARM if test.p_value <= level else Verdict.UNDECIDED
         if position is Position.COVERED:
             verdict = Verdict.FINE
-        realised = self._realised(rows, bounds)
         evidence = certificate.evidence if bounds.evidence == "proven" else bounds.evidence
+        assumptions = tuple(dict.fromkeys([*certificate.assumptions, *bounds.assumptions]))
         return MonitorResult(
             verdict=verdict,
             position=position,
@@ -334,7 +327,7 @@ class Monitor:
             chance=test.chance,
             by_column=self._by_column(rows.inputs, bounds, test),
             bound=math.inf if outside else self._bound(bounds),
-            realised=realised,
+            realised=None if known is None else self._realised(known, bounds, whole=labelled),
             rho=self.rho,
             level=level,
             statistic=test.statistic,
@@ -343,11 +336,12 @@ class Monitor:
             reference_rows=len(own.inputs),
             total=rows.total,
             labelled=labelled,
-            regression=certificate.classes is None,
+            regression=regression,
             label_price=own.cost.label_price,
             outside_domain=outside,
             chosen=self.chosen,
             evidence=evidence,
+            assumptions=assumptions,
             units="" if own.data is None else own.data.units,
             name=name,
             notes=rows.notes,
@@ -371,16 +365,30 @@ class Monitor:
             coupling=coupling,
         )
 
-    def _test(self, inputs: Tensor, clusters: tuple[Any, Any] | None, level: float) -> PermutationTest:
-        """Run the test, on random subsets where there are too many numbers."""
+    def _test(
+        self, new: Rows, clusters: tuple[Any, Any] | None, share: float, level: float
+    ) -> PermutationTest:
+        """Run the test, on random subsets where there are too many numbers.
+
+        Clusters can only be exchanged if both sides hold the same share of their rows: of the side with more,
+        a random subset of rows is taken.
+        """
         own = self.reference
         weights = torch.as_tensor(own.cost.weights, dtype=torch.float64).expand(own.cost.shape)
         counted = torch.ones(own.cost.shape, dtype=torch.bool) if self._counted is None else self._counted
         counted = counted if own.cost.free is None else counted & own.cost.free.expand(own.cost.shape)
         most = max(1000, min(MOST_ROWS, _MOST_NUMBERS // max(1, int(counted.sum()))))
         parts, names = [], []
-        for place, rows in enumerate((own.inputs, inputs)):
-            chosen = torch.arange(len(rows)) if len(rows) <= most else choose_rows(len(rows), most, self.seed)
+        sides = own.inputs, new.inputs
+        counts = [min(len(rows), most) for rows in sides]
+        if clusters is not None:
+            held = share, len(new.inputs) / new.total
+            least = min(
+                each * count / len(rows) for each, count, rows in zip(held, counts, sides, strict=True)
+            )
+            counts = [max(1, round(len(rows) * least / each)) for each, rows in zip(held, sides, strict=True)]
+        for place, (rows, count) in enumerate(zip(sides, counts, strict=True)):
+            chosen = choose_rows(len(rows), count, self.seed)
             parts.append(rows[chosen].double()[:, counted].numpy())
             if clusters is not None:
                 labels = np.asarray(clusters[place])
@@ -435,31 +443,28 @@ class Monitor:
         priced = self.reference.cost.label_price < math.inf
         return high if bounds.relabelled is None or priced else bounds.error(high)
 
-    def _realised(self, rows: Rows, bounds: TransportBounds) -> Realised | None:
-        """Errors on today's rows with their labels; raise where they contradict the certificate."""
+    def _realised(self, data: Samples, bounds: TransportBounds, *, whole: bool) -> Realised | None:
+        """Errors on the labelled rows; raise where they contradict the certificate. ``whole``: the coupling
+        is about these rows and their labels."""
         certificate, own = self.certificate, self.reference
-        if rows.targets is None:
-            return None
-        data = Samples(rows.inputs, rows.targets)
         if certificate.source is not None:
             loss, error = certificate.source.evaluate(data)
         elif own.trained is not None:
             criterion = own.trained.certified_criterion
             with torch.no_grad():
                 model = own.trained.model
-                outputs = torch.cat([model(part.float()) for part in rows.inputs.split(512)]).double()
-            loss = float(evaluate_loss(criterion, outputs, rows.targets).mean())
-            labels = None if certificate.classes is None else predicted(outputs) != rows.targets
+                outputs = torch.cat([model(part.float()) for part in data.inputs.split(512)]).double()
+            loss = float(evaluate_loss(criterion, outputs, data.targets).mean())
+            labels = None if certificate.classes is None else predicted(outputs) != data.targets
             error = None if labels is None else float(labels.double().mean())
         else:
             return None
-        agrees = bounds.relabelled is None or bounds.relabelled == 0 or own.cost.label_price < math.inf
-        regression = certificate.classes is None
-        if certificate.source is not None and agrees and not regression and self._counted is None:
-            inside = bool(own.inside(rows.inputs).all())
+        agrees = whole and (bounds.relabelled == 0 or own.cost.label_price < math.inf)
+        if certificate.source is not None and agrees and self._counted is None:
+            inside = bool(own.inside(data.inputs).all())
             if inside and own.cost.free is None and certificate.no_proof is None:
                 check_observed(certificate, bounds.high, loss, error, "the new data")
-        return Realised(len(rows.inputs), error, loss, bounds.relabelled)
+        return Realised(len(data), error, loss, bounds.relabelled)
 
 
 def certificate_file(path: Path) -> Path:

@@ -23,7 +23,7 @@ from certus.datasets.raw_table import RawColumn
 from certus.errors import ArgumentError, require, require_count, require_number
 from certus.monitoring._monitor import MOST_ROWS, Monitor, MonitorResult
 from certus.monitoring.permutation import permutation_test
-from certus.monitoring.reading import Batch, Rows, batches, grouped_rows, reference_column
+from certus.monitoring.reading import Batch, Rows, batches, certified_clusters, grouped_rows
 from certus.monitoring.reference import Reference
 from certus.runs.loaded_run import LoadedRun
 from certus.table_options import TableOptions
@@ -134,7 +134,9 @@ def check_chunks(
     rows are one chunk, of this name."""
     parts = batches(new, targets, monitor.reference, monitor.certificate.classes)
     groups = grouped_rows(parts, grouping(by, dates) if by else None, MOST_ROWS, monitor.seed, clusters)
-    own = None if clusters is None else reference_column(monitor.reference, clusters, "clusters")
+    own, share = None, 1.0
+    if clusters is not None:
+        own, share = certified_clusters(monitor.reference, clusters)
     count = len(groups) if horizon is None else horizon
     require(count >= len(groups), "horizon", f"be at least the number of chunks, {len(groups)}", count)
     require(count > 0, "new", "hold at least one row", "none")
@@ -142,7 +144,7 @@ def check_chunks(
         rows = groups[chunk]
         require(len(rows.inputs) >= 2, "by", "give chunks of at least 2 rows", f"1 in {chunk}")
         both = None if own is None else (own, rows.clusters)
-        yield monitor.judge(rows, clusters=both, level=monitor.level / count, name=chunk or name)
+        yield monitor.judge(rows, clusters=both, share=share, level=monitor.level / count, name=chunk or name)
 
 
 @dataclass(frozen=True)

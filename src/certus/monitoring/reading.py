@@ -6,6 +6,8 @@ keys, which is a uniformly random subset however many rows there are and in what
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -31,6 +33,7 @@ class Rows:
     """Rows as the model takes them: inputs (m, *shape) float64, targets (m,) or None.
 
     Attributes:
+        targets: float64 with NaN where some rows have none yet.
         total: of how many rows they are a random subset; clusters: their names, if asked for.
         notes: remarks on unknown categories and missing numbers.
     """
@@ -41,10 +44,18 @@ class Rows:
     clusters: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
+    def labelled(self, dtype: torch.dtype) -> Samples | None:
+        """The rows that have targets; None if there are none."""
+        if self.targets is None:
+            return None
+        known = ~self.targets.isnan()
+        return Samples(self.inputs[known], self.targets[known].to(dtype))
+
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Consecutive rows: inputs, targets, the table that they were read from, and the number of the first."""
+    """Consecutive rows: inputs, targets (NaN where one is missing), the table that they were read from, and
+    the number of the first."""
 
     inputs: Tensor
     targets: Tensor | None
@@ -100,16 +111,15 @@ class _Held:
     most: int
     draw: Callable[[int], Any]
     total: int = 0
-    labelled: bool = True
-    parts: list[tuple[Any, Tensor, Tensor | None, Any]] = field(default_factory=list)
+    parts: list[tuple[Any, Tensor, Tensor, Any]] = field(default_factory=list)
     notes: dict[str, None] = field(default_factory=dict)
 
     def add(self, part: Batch, inside: Any, owners: Any) -> None:
         index = torch.from_numpy(inside)
-        targets = None if part.targets is None else part.targets[index]
-        self.parts.append(
-            (self.draw(len(inside)), part.inputs[index], targets, None if owners is None else owners[inside])
-        )
+        missing = torch.full((len(inside),), math.nan)
+        targets = missing if part.targets is None else part.targets[index]
+        own = None if owners is None else owners[inside]
+        self.parts.append((self.draw(len(inside)), part.inputs[index], targets.double(), own))
         self.total += len(inside)
         self.notes |= dict.fromkeys(part.notes)
         if sum(len(keys) for keys, *_ in self.parts) > 4 * self.most:
@@ -121,12 +131,11 @@ class _Held:
         kept = np.sort(np.argpartition(whole, self.most - 1)[: self.most]) if len(whole) > self.most else None
         chosen = np.arange(len(whole)) if kept is None else kept
         index = torch.from_numpy(chosen)
-        labelled = all(part is not None for part in targets)
         self.parts = [
             (
                 whole[chosen],
                 torch.cat(inputs)[index],
-                torch.cat(targets)[index] if labelled else None,
+                torch.cat(targets)[index],
                 None if owners[0] is None else np.concatenate(owners)[chosen],
             )
         ]
@@ -135,7 +144,8 @@ class _Held:
         self._reduce()
         _, inputs, targets, owners = self.parts[0]
         names = () if owners is None else tuple(map(str, owners))
-        return Rows(inputs.double(), targets, self.total, names, tuple(self.notes))
+        known = not bool(targets.isnan().all())
+        return Rows(inputs.double(), targets if known else None, self.total, names, tuple(self.notes))
 
 
 def batches(new: Any, targets: Any, reference: Reference, classes: int | None) -> Iterator[Batch]:
@@ -191,7 +201,8 @@ def _parts(new: Any, targets: Any, reference: Reference) -> Iterator[Batch]:
 def _encoded(table: RawTable, reference: Reference) -> Batch:
     assert reference.data is not None
     trained = reference.trained
-    rows = new_rows(reference.data, table, None if trained is None else trained.settings.table)
+    options = None if trained is None else trained.settings.table
+    rows = new_rows(reference.data, table, options, partial=True)
     return Batch(rows.inputs, rows.targets, table, rows.notes)
 
 
@@ -206,16 +217,19 @@ def _checked(part: Batch, reference: Reference, classes: int | None) -> Batch:
         return replace(part, inputs=inputs)
     targets = part.targets.detach().cpu().flatten()
     require(len(targets) == len(inputs), "targets", f"be one for each of {len(inputs)} rows", len(targets))
+    known = targets.double()[~targets.double().isnan()]
     if classes is None:
-        return replace(part, inputs=inputs, targets=targets.double())
-    whole = not targets.is_floating_point() or bool((targets == targets.round()).all())
-    inside = whole and bool(((targets >= 0) & (targets < classes)).all())
-    require(inside, "targets", f"be labels from 0 to {classes - 1}", "others")
-    return replace(part, inputs=inputs, targets=targets.long())
+        require(bool(torch.isfinite(known).all()), "targets", "be finite numbers", "others")
+    else:
+        inside = bool(((known == known.round()) & (known >= 0) & (known < classes)).all())
+        require(inside, "targets", f"be labels from 0 to {classes - 1}", "others")
+    return replace(part, inputs=inputs, targets=targets.double())
 
 
-def reference_column(reference: Reference, column: str, option: str) -> tuple[str, ...]:
-    """Return the cells of a column of the run's own table, at the certified rows."""
+def certified_clusters(reference: Reference, column: str) -> tuple[tuple[str, ...], float]:
+    """Return the cells of a column of the run's own table at the certified rows, and the share of the rows of
+    each cluster that are certified: 1 where clusters were kept whole, else that of all rows."""
+    option = "clusters"
     from certus.datasets.catalogue import raw_table  # only where clusters are asked for
     from certus.runs.settings import CertifySettings
     from certus.storage.files import convert
@@ -228,8 +242,8 @@ def reference_column(reference: Reference, column: str, option: str) -> tuple[st
     require(tabular and bool(certificate), option, rule, repr(column))
     assert trained is not None
     settings = convert(certificate["settings"], CertifySettings)
-    own = settings.data is None
-    require(own, option, "be left out: the certified rows are of other data than the run's", repr(column))
+    rule = "be left out: the certified rows are of other data than the run's"
+    require(settings.data is None, option, rule, repr(column))
     table = raw_table(trained.settings.data, trained.settings.table)
     words = Batch(torch.empty(len(table), 0), None, table).words(column, option)
     rows = trained.data.rows
@@ -243,4 +257,8 @@ def reference_column(reference: Reference, column: str, option: str) -> tuple[st
         stratify = settings.confidence is None
         chosen = Subset.of(data, "", settings.samples, seed=settings.seed, stratify=stratify)
         index = index[chosen.rows]
-    return tuple(words[place] for place in index.tolist())
+    own = [words[place] for place in index.tolist()]
+    rest = Counter(words)
+    rest.subtract(own)
+    whole = not any(rest[cluster] for cluster in set(own))
+    return tuple(own), 1.0 if whole else len(own) / len(words)

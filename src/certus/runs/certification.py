@@ -114,6 +114,7 @@ def certify_run(
         gamma_rounds=settings.gamma_rounds,
         attack_steps=settings.attack_steps,
         encoding=data.encoding,
+        deployment=settings.deployment,
         cache=cache,
         progress=progress or False,
         n_jobs=n_jobs,

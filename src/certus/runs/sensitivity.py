@@ -21,8 +21,9 @@ from certus.costs import Masked
 from certus.data import YEAR, Samples
 from certus.datasets import SplitDataset
 from certus.errors import LARGEST, LEAST, require, require_number
-from certus.runs.factory import Feature, default_cost
+from certus.runs.factory import Feature, default_cost, features_of, named_feature
 from certus.runs.loaded_run import LoadedRun
+from certus.training.metrics import clean_metrics
 
 
 @dataclass(frozen=True)
@@ -114,3 +115,33 @@ def move_feature(
         days = rho * _unit_prices(trained.data, feature)[0] / _unit_cost(trained.data, feature)
         bracket = replace(bracket, loss_low=certificate.lower(days), error_low=certificate.error_lower(days))
     return FeatureSensitivity(feature, bracket, str(certificate.evidence))
+
+
+@dataclass(frozen=True, eq=False)
+class NetworkMoves:
+    """Moves of single features of the rows of a network's table."""
+
+    run: LoadedRun
+    rows: Samples
+
+    @property
+    def features(self) -> list[Feature]:
+        return features_of(self.run.data)
+
+    def named(self, name: str) -> Feature:
+        """Return the feature of this name."""
+        return named_feature(self.run.data, name)
+
+    @property
+    def now(self) -> dict[str, float]:
+        """Loss and, of classes, accuracy of the unmoved rows."""
+        return clean_metrics(self.run.loss, self.rows)
+
+    def cost_of_moving(self, feature: Feature, by: float) -> float:
+        return cost_of_moving(self.run.data, feature, by)
+
+    def spread_cost(self, feature: Feature, share: float) -> float:
+        return spread_cost(self.run.data, self.rows, feature, share)
+
+    def move(self, feature: Feature, rho: float) -> FeatureSensitivity:
+        return move_feature(self.run, self.rows, feature, rho)

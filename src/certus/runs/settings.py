@@ -186,9 +186,10 @@ class Settings:
     )
     schedule: str = _optimisation_option(
         PLAIN.schedule,
-        "Schedule of the learning rate: constant, or a cosine that falls to 0.",
-        default_text="constant; cosine with --certified",
-        choices=("constant", "cosine"),
+        "Schedule of the learning rate: constant, a cosine that falls to 0, or onecycle, which rises to --lr "
+        "within the first third of the steps and then falls to 0.",
+        default_text="constant; cosine with --certified; onecycle for lipschitz:…",
+        choices=("constant", "cosine", "onecycle"),
     )
     weight_decay: float | str = _optimisation_option(
         0.0,
@@ -284,6 +285,7 @@ class Settings:
     standardize: bool = _data_option(True, "Standardise the features of a table to mean 0 and variance 1.")
     translate: int = _data_option(0, "Largest random translation of training images, in pixels.")
     affine: float = _data_option(0.0, "Strength of the random affine maps of training images, such as 0.1.")
+    flip: bool = _data_option(False, "Mirror training images at random, left to right.")
     folder: str = ""
 
     @property
@@ -424,6 +426,12 @@ class CertifySettings:
     gamma_rounds: int = _bound_option(1, "Number of rounds in which the values of gamma are refined.")
     attack_steps: int = _bound_option(10, "Gradient steps of attacks for the lower bounds; 0 for none.")
     unbounded: bool = _sample_option(False, "Let inputs leave the domain of the data, such as [0, 1].")
+    deployment: str | None = _bound_option(
+        None,
+        "Arithmetic that the upper sides are about: float32, in any order of summation.",
+        default_text="real arithmetic with the stored weights",
+        choices=("float32",),
+    )
     class_weights: str = _sample_option(
         "equal",
         "Weights of the classes in the loss: equal, or balanced by their frequency.",
@@ -448,7 +456,7 @@ class CertifySettings:
 
     def as_json(self) -> dict[str, Any]:
         """Return the settings as JSON. Equal class weights, no origin of ρ and no shard are omitted."""
-        omitted = (("class_weights", "equal"), ("rho_origin", ""), ("shard", None))
+        omitted = (("class_weights", "equal"), ("rho_origin", ""), ("shard", None), ("deployment", None))
         return {
             name: list(value) if isinstance(value, tuple) else value
             for name, value in asdict(self).items()

@@ -6,7 +6,7 @@ Everything is rebuilt from ``run.json``, so that a new run and a resumed one tak
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
-from torch.optim.lr_scheduler import CosineAnnealingLR
+from torch.optim.lr_scheduler import CosineAnnealingLR, OneCycleLR
 
 import certus
 from certus.attacks.projected_gradient_descent import default_step
@@ -38,7 +38,7 @@ from certus.runs.files import deserialize, measure_result, serialize
 from certus.runs.settings import Settings, decay_of_layers
 from certus.smoothing.sampling import Noise
 from certus.storage.files import RunError
-from certus.training import Callback, Fit, RandomAffine, RandomTranslation, fit
+from certus.training import Callback, Fit, RandomAffine, RandomFlip, RandomTranslation, fit
 from certus.training._fit import one_device
 from certus.training.augmentation import smoothed_concavity
 from certus.training.metrics import balanced
@@ -60,7 +60,11 @@ def start_run(
     trained elsewhere and their result, ``sources`` the user's code that built the network."""
     criterion = build_criterion(settings, data)
     images = data.train.inputs.dim() == 4
-    for name, value in (("translate", settings.translate), ("affine", settings.affine)):
+    for name, value in (
+        ("translate", settings.translate),
+        ("affine", settings.affine),
+        ("flip", settings.flip),
+    ):
         require(images or value == 0, name, "be 0 for inputs that are not images", value)
     cost, domain = build_cost(settings, data), data.domain if settings.clip else Unbounded()
     build_method(settings, cost, domain)
@@ -110,12 +114,12 @@ def train_run(
         raise RunError(f"{run.path} is corrupt: its criterion is {criterion!r}.")
     recorder = Recorder(run.path, writes=fabric.global_rank == 0)
     optimizer = {"adam": torch.optim.Adam, "sgd": torch.optim.SGD}[settings.optimizer]
-    augment: RandomAffine | RandomTranslation | None = None
-    if settings.affine:
-        augment = RandomAffine(settings.affine, settings.translate)
-    elif settings.translate:
-        augment = RandomTranslation(settings.translate)
-    cosine = partial(CosineAnnealingLR, T_max=settings.epochs)
+    steps = settings.epochs * -(-len(data.train) // settings.batch_size)
+    cycle = {"max_lr": settings.learning_rate, "total_steps": steps, "cycle_momentum": False}
+    schedulers = {
+        "cosine": partial(CosineAnnealingLR, T_max=settings.epochs),
+        "onecycle": partial(OneCycleLR, **cycle),
+    }
     done = fit(
         network,
         balanced(data) if settings.class_weights == "balanced" else data,
@@ -124,9 +128,9 @@ def train_run(
         epochs=settings.epochs,
         batch_size=settings.batch_size,
         optimizer=partial(optimizer, lr=settings.learning_rate),
-        scheduler=cosine if settings.schedule == "cosine" else None,
+        scheduler=schedulers.get(settings.schedule),
         certified=build_certified_training(settings, data),
-        augment=augment,
+        augment=_augmentation(settings),
         noise=Noise(settings.noise, deserialize(record.cost)) if settings.noise else None,
         weight_decay=decay_of_layers(settings.weight_decay),
         seed=settings.seed,
@@ -141,3 +145,21 @@ def train_run(
             result["smoothed"] = smoothed_concavity(settings.noise, criterion, gamma, cost.strong_convexity)
         run.finish(network.state_dict(), result)
     return done
+
+
+def _augmentation(settings: Settings) -> Callable[[Tensor], Tensor] | None:
+    """Return the changes of training images, one after the other."""
+    changes: list[Callable[[Tensor], Tensor]] = []
+    if settings.affine:
+        changes.append(RandomAffine(settings.affine, settings.translate))
+    elif settings.translate:
+        changes.append(RandomTranslation(settings.translate))
+    if settings.flip:
+        changes.append(RandomFlip())
+
+    def changed(images: Tensor) -> Tensor:
+        for change in changes:
+            images = change(images)
+        return images
+
+    return changed if changes else None

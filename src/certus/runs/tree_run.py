@@ -27,6 +27,7 @@ from certus.bounds.trees import TreeModel, load_ensemble
 from certus.certificates import Certificate
 from certus.certificates.files import check_certificate
 from certus.certificates.graph_files import require_same_problem
+from certus.certificates.parallel import worker_count
 from certus.certificates.trees import EncodedRows, certify_trees, tree_problem
 from certus.costs import LabelCost
 from certus.data import Samples, Subset
@@ -85,6 +86,7 @@ class TreeRun:
 
     Attributes:
         rows: (n, columns) encoded rows; targets: (n,) codes of classes, or numbers.
+        names: of the columns, in the table.
     """
 
     path: Path
@@ -93,6 +95,7 @@ class TreeRun:
     rows: Tensor
     targets: Tensor
     prices: Prices
+    names: tuple[str, ...]
 
     @property
     def right(self) -> float | None:
@@ -177,6 +180,7 @@ def certify_tree_run(
     *,
     width: float = 1.05,
     time_limit: float | None = None,
+    jobs: int = 1,
     progress: ProgressFunction | None = None,
 ) -> Certificate:
     """Certify the rows of a run that the settings select."""
@@ -194,6 +198,7 @@ def certify_tree_run(
         inequality=settings.inequality if settings.confidence is not None else None,
         width=width,
         time_limit=time_limit,
+        jobs=worker_count(jobs),
         seed=settings.seed,
         progress=progress or False,
     )
@@ -247,22 +252,30 @@ def chosen_rows(run: TreeRun, settings: CertifySettings) -> Subset:
     )
 
 
+def certified_samples(run: TreeRun, settings: CertifySettings) -> Samples:
+    """Return the rows that the settings name, with the model's own predictions as targets if they ask so."""
+    rows, reading = chosen_rows(run, settings).data, run.reading
+    if not settings.own_labels:
+        return rows
+    return Samples(rows.inputs, reading.encode_targets(reading.predict(rows.inputs)))
+
+
 def _run(path: Path, settings: TreeSettings, reading: TreeModel, table: RawTable) -> TreeRun:
     columns = _matched(reading, table, settings.target, listed_names(settings.drop))
     rows = _encoded(reading, table, columns)
-    costs = column_costs(settings.feature_cost)
-    unknown = [name for name in costs if name not in columns]
-    require(
-        not unknown, "feature_cost", f"name columns of the model, {', '.join(columns)}", ", ".join(unknown)
-    )
-    move = [costs.get(name, 1.0) / settings.deviations.get(name, 1.0) ** 2 for name in columns]
+    costs, names = column_costs(settings.feature_cost), list(columns.values())
+    unknown = [name for name in costs if name not in names]
+    rule = f"name columns of the model, {truncate(', '.join(names))}"
+    require(not unknown, "feature_cost", rule, ", ".join(unknown))
+    move = [costs.get(name, 1.0) / settings.deviations.get(own, 1.0) ** 2 for own, name in columns.items()]
     discrete = torch.tensor([column.labels is not None for column in reading.columns])
     prices = Prices(
         torch.tensor(move, dtype=torch.float64),
         torch.full((len(move),), torch.inf, dtype=torch.float64),
         discrete,
     )
-    return TreeRun(path, settings, reading, rows, _targets(reading, table, settings.target), prices)
+    targets = _targets(reading, table, settings.target)
+    return TreeRun(path, settings, reading, rows, targets, prices, tuple(names))
 
 
 def _place(data: str, folder: str) -> tuple[str, Path]:

@@ -76,6 +76,22 @@ def parse_json(text: str) -> Any:
     return content
 
 
+def plain_json(value: Any) -> Any:
+    """Return a value as parsed JSON: dataclasses as objects, tuples and tensors as lists, and ∞ and NaN as
+    null.
+
+    >>> plain_json({"rhos": (0.1, math.inf)})
+    {'rhos': [0.1, None]}
+    """
+    builtins = msgspec.to_builtins(value, enc_hook=_builtin)
+    return json.loads(json.dumps(builtins), parse_constant=lambda name: None)
+
+
+def _builtin(value: Any) -> Any:
+    """Return the text of a subclass of ``str``, such as torch's version; a tensor or an array as a list."""
+    return str(value) if isinstance(value, str) else value.tolist()
+
+
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     entries: dict[str, Any] = {}
     for name, value in pairs:

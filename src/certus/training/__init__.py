@@ -2,7 +2,7 @@
 
 from certus._epoch_metrics import EpochMetrics
 from certus.training._fit import Callback, Fit, TrainingState, fit
-from certus.training.augmentation import RandomAffine, RandomTranslation
+from certus.training.augmentation import RandomAffine, RandomFlip, RandomTranslation
 from certus.training.calibration import Robustness, RobustnessStatus, calibrate, measure_robustness
 from certus.training.callbacks import MetricsLogger
 from certus.training.certified import CertifiedTraining
@@ -25,6 +25,7 @@ __all__ = [
     "MetricsLogger",
     "Projection",
     "RandomAffine",
+    "RandomFlip",
     "RandomTranslation",
     "Robustness",
     "RobustnessStatus",

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LRScheduler
+from torch.optim.lr_scheduler import LRScheduler, OneCycleLR
 
 from certus._defaults import CERTIFIED, PLAIN
 from certus._epoch_metrics import EpochMetrics
@@ -167,8 +167,8 @@ def fit(
             groups, such as ``lambda groups: torch.optim.SGD(groups, lr=0.1)``. None for Adam with a learning
             rate of 0.001; of 0.01 in certified training.
         scheduler: a torch learning-rate scheduler of ``optimizer``, or a function that makes one from the
-            optimizer; it steps once per epoch. None for a constant rate; in certified training without an
-            ``optimizer``, for a cosine down to 0.
+            optimizer; it steps once per epoch, a ``OneCycleLR`` after every batch. None for a constant rate;
+            in certified training without an ``optimizer``, for a cosine down to 0.
         projection: Proj_Θ, applied after each step.
         certified: ``CertifiedTraining()`` keeps L̄ ≤ (1 − 10⁻³)·sγ after each step, proven after each epoch
             and at the end, for the γ and the cost of a WRM; ``CertifiedTraining(gamma=2.0)`` sets γ, which
@@ -303,12 +303,14 @@ def fit(
                     chosen.zero_grad()
                     if projection is not None:
                         projection(bare)
+                    if isinstance(state.scheduler, OneCycleLR):
+                        state.scheduler.step()
                     right = right_or_wrong(outputs, perturbed.targets)
                     state.sums.add(weights, loss=losses, **right, **perturbed.measured)
                     state.step, state.seconds = step + 1, time.perf_counter() - began
                     for hook in hooks:
                         hook.on_step_end(state)
-                if state.scheduler is not None:
+                if state.scheduler is not None and not isinstance(state.scheduler, OneCycleLR):
                     state.scheduler.step()
                 state.history.append(_close_epoch(state, loss, held_out, fabric))
                 state.epoch, state.step, state.sums, state.seconds = state.epoch + 1, 0, Sums(), 0.0

@@ -1,4 +1,4 @@
-"""Data augmentation: translations and affine maps of images, and Gaussian noise.
+"""Data augmentation: translations, affine maps and mirror images, and Gaussian noise.
 
 Noise is drawn anew at every evaluation of the loss. For f between 0 and B, the second derivative of h(x) = E
 f(x + σZ) is at most 2φ(1)B/σ² ≈ 0.484 B/σ² in any direction, for every model (docs/smoothing.md): the *exact*
@@ -85,6 +85,20 @@ class RandomAffine:
         maps = torch.eye(2, 3) + sizes * noise
         places = functional.affine_grid(maps.to(images), list(images.shape), align_corners=False)
         return functional.grid_sample(images, places, align_corners=False)
+
+
+@dataclass(frozen=True)
+class RandomFlip:
+    """Mirror image, left to right, with probability ½.
+
+    >>> RandomFlip()(torch.zeros(5, 3, 8, 8)).shape
+    torch.Size([5, 3, 8, 8])
+    """
+
+    def __call__(self, images: Tensor) -> Tensor:
+        require(images.dim() == 4, "images", "be (batch, channels, height, width)", tuple(images.shape))
+        flipped = torch.rand(len(images), 1, 1, 1).to(images.device) < 0.5
+        return torch.where(flipped, images.flip(-1), images)
 
 
 @dataclass(frozen=True, eq=False)

@@ -22,6 +22,7 @@ from certus.bounds import SmoothnessBound, input_smoothness
 from certus.certificates.batching import repeat_words
 from certus.certificates.certificate import Bracket, Certificate
 from certus.certificates.files import (
+    FLOAT32_STATEMENT,
     PREDICTED_LABELS_STATEMENT,
     ROWS_STATEMENT,
     read_certificate,
@@ -500,6 +501,8 @@ def scope(certificate: Certificate) -> list[str]:
         sentences.append(PREDICTED_LABELS_STATEMENT)
     if certificate.over_rows:
         sentences.append(ROWS_STATEMENT)
+    if certificate.deployment is not None:
+        sentences.append(FLOAT32_STATEMENT)
     now = None if certificate.no_proof is not None else certificate.bracket(0.0).error_low
     rows = certificate.about["rows"]
     whole = rows["source"].endswith("@test") and rows["count"] == rows["total"]  # the summary has its error

@@ -284,7 +284,8 @@ def _gaps(report: RunReport, worst: Bracket | None) -> list[str]:
         gaps.append("Other rows: the proven number is about the certified rows, and moves of them.")
     if certificate.assumptions:
         gaps.append(f"Assumptions: {'; '.join(certificate.assumptions)}.")
-    gaps.append("Rounding in use: the proof is about exact arithmetic with the stored weights.")
+    if certificate.deployment is None:
+        gaps.append("Rounding in use: the proof is about exact arithmetic with the stored weights.")
     return gaps
 
 
