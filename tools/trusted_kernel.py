@@ -20,8 +20,8 @@ MEASURED = ROOT / "benchmarks" / "results" / "kernel_rules.json"
 PARTS = {
     "Arithmetic and norms": ("evidence", "rounding", "norms"),
     "The network": (
-        *("passes", "operators", "pointwise", "max_pool", "graph"),
-        *("losses", "smoothness"),
+        *("passes", "operators", "pointwise", "max_pool", "groups", "graph"),
+        *("losses", "smoothness", "deployment"),
     ),
     "The inner problem": ("costs", "problem", "majorants", "radial", "rows", "rules"),
     "Tree ensembles": ("trees", "tree_profiles"),

@@ -43,9 +43,8 @@ from torch import Tensor
 from certus.kernel.binomial import clopper_pearson
 from certus.kernel.concentration import dkw
 from certus.kernel.passes import Refused
-from certus.kernel.rounding import FEW, SOME, down, mean_up, slack, up
+from certus.kernel.rounding import FARTHEST, FEW, SOME, down, mean_up, slack, up
 
-FARTHEST = 1e60  # largest ρ
 _LARGEST = 1e100  # entry of C, so that no difference overflows
 
 
@@ -68,7 +67,7 @@ def worst_error_rate(costs: Tensor, rho: float, gamma: float, weights: Tensor | 
 
 def dual_bound(means: Mapping[float, float], rho: float) -> float:
     """Return min_γ γρ + U_γ, rounded up, where U_γ ≥ E φ_γ for each γ ≥ 0 of a grid: it bounds the worst
-    mean. Farther than ρ = 10⁶⁰ what vanishes in float64 may count (``Smoothness.check_scales``)."""
+    mean."""
     if min(means, default=0.0) < 0 or not 0 <= rho <= FARTHEST:
         raise Refused(f"gamma must be at least 0, and rho lie between 0 and {FARTHEST:g}; got rho = {rho}")
     bounds = (gamma * rho + mean + SOME * (gamma * rho + abs(mean)) for gamma, mean in means.items())

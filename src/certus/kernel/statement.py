@@ -27,12 +27,12 @@ from torch import Tensor
 
 from certus.kernel.binomial import clopper_pearson
 from certus.kernel.concentration import betting, dkw, hoeffding_margin, mean_at_most, random_order
-from certus.kernel.error_rates import FARTHEST, ClassCosts, dual_bound, error_gains, worst_error_rate
+from certus.kernel.error_rates import ClassCosts, dual_bound, error_gains, worst_error_rate
 from certus.kernel.evidence import Result, mark
 from certus.kernel.losses import margins_above
 from certus.kernel.passes import Refused
 from certus.kernel.problem import Problem
-from certus.kernel.rounding import FEW, SOME, mean_up, slack, up
+from certus.kernel.rounding import FARTHEST, FEW, SOME, mean_up, slack, up
 from certus.kernel.rules import DualBounds, SampleBounds
 
 _ABOVE = 0.8  # the share of δ that upper sides have
