@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import joblib
 
-from certus.certificates.parallel import one_thread, workers_named
+from certus.certificates.parallel import one_thread, explain_lost_workers
 from certus.errors import WorkerError
 from certus.kernel.trees import Ensemble, Prices
 from certus.storage.files import code_digest
@@ -47,7 +47,7 @@ class TreeWorkers:
         trees = replace(self.ensemble), self.prices  # without its cached boxes
         size = max(1, -(-len(questions) // (_PORTIONS * self.jobs)))
         lost = "Nothing of this search is stored: certify again."
-        with workers_named(lost), joblib.Parallel(self.jobs, return_as="generator") as parallel:
+        with explain_lost_workers(lost), joblib.Parallel(self.jobs, return_as="generator") as parallel:
             results = parallel(
                 joblib.delayed(_work)(self._key, trees, code_digest(), questions[start : start + size])
                 for start in range(0, len(questions), size)
