@@ -170,8 +170,8 @@ def test_other_losses_and_costs_are_not_covered() -> None:
     data = torch.randn(4, 24), torch.zeros(4, dtype=torch.long)
     with pytest.raises(UnsupportedError, match="cost with weights"):
         certus.certify(dense(0), data, rho=0.1, deployment="float32", cost=WeightedL2(torch.full((24,), 2.0)))
+    smoothed = CrossEntropy(label_smoothing=0.1)
     with pytest.raises(UnsupportedError, match="softmax family without smoothing"):
-        smoothed = CrossEntropy(label_smoothing=0.1)
         certus.certify(dense(0), data, rho=0.1, deployment="float32", criterion=smoothed)
     with pytest.raises(certus.CertusError, match="`deployment` must be 'float32'"):
         certus.certify(dense(0), data, rho=0.1, deployment="int8")  # type: ignore[arg-type]
@@ -179,7 +179,7 @@ def test_other_losses_and_costs_are_not_covered() -> None:
 
 @pytest.mark.parametrize("powers", [(100, 30), (90, -90)])
 def test_a_network_that_overflows_is_not_covered(powers: tuple[int, int]) -> None:
-    """At its samples, or only far away: at the distance 10¹⁵ numbers of 2⁹⁰ for each unit of it are infinite."""
+    """At its samples, or only far away: numbers that grow by 2⁹⁰ with the distance are infinite at 10¹⁵."""
     model = dense(0)
     model[0].weight.data *= 2.0 ** powers[0]
     model[2].weight.data *= 2.0 ** powers[1]

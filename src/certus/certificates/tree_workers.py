@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import joblib
 
-from certus.certificates.parallel import one_thread, explain_lost_workers
+from certus.certificates.parallel import explain_lost_workers, one_thread
 from certus.errors import WorkerError
 from certus.kernel.trees import Ensemble, Prices
 from certus.storage.files import code_digest
