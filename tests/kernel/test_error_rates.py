@@ -93,7 +93,7 @@ def test_rates_against_a_linear_program(seed: int, classes: int, weighted: bool)
         groups = costs.groups(name, label)
         for rho in RHOS:
             exact = program(costs, definition(costs, name, label), rho)
-            gamma = _group_gamma(costs, name, label, groups, rho, costs.weights)
+            gamma = _group_gamma(costs, name, label, groups, rho)
             bound = costs.worst_rate(name, label, rho, gamma)
             assert exact - 1e-12 <= bound <= exact * (1 + 1e-8) + 1e-8
             for other in rng.exponential([0.01, 1.0, 100.0]):

@@ -128,7 +128,7 @@ def _differing_part(stored: Problem | TreeProblem, expected: Problem | TreeProbl
     """The name of a part that differs; empty if none does."""
     if type(stored) is not type(expected):
         return "kind of model"
-    names = ["cost", "loss", "ensemble" if isinstance(stored, TreeProblem) else "domain"]
+    names = ["cost", "loss", *(["ensemble"] if isinstance(stored, TreeProblem) else ["domain", "precision"])]
     for name in names:
         if not same_parts(getattr(stored, name), getattr(expected, name)):
             return name

@@ -28,11 +28,11 @@ from torch import Tensor
 from certus.kernel.graph import Graph
 from certus.kernel.operators import Affine, Convolution, Product, Transposed
 from certus.kernel.passes import ForwardBound, Precision, Primitive, Refused, norm
-from certus.kernel.rounding import MANY, up
+from certus.kernel.rounding import FARTHEST, MANY, up
 
 FLOAT32 = "float32"
 DIRECT = "convolutions in float32 are sums of products, in any order (not Winograd, FFT or TF32)"
-_UNIT, _LEAST, _MOST = 2.0**-24, 2.0**-126, 2.0**120
+_UNIT, _LEAST, _MOST = 2.0**-24, 2.0**-126, 2.0**126
 
 
 class Deviation(NamedTuple):
@@ -84,7 +84,10 @@ def deviation(graph: Graph, points: Tensor, start: ForwardBound) -> Deviation:
                 error = error + _relative(len(sizes)) * torch.stack(sizes).sum(0)
         else:
             error = node.primitive.length_error(sizes[0], before[0], SINGLE)
-        if not bool((torch.stack(sizes) < _MOST).all() & torch.isfinite(error).all()):
+        still, slope = torch.stack(sizes).split([len(points), 1], 1)
+        largest = float((still + math.sqrt(FARTHEST) * slope).amax())  # within the farthest distance
+        grown = len(sizes) if node.primitive is None else node.primitive.amplify(1.0)
+        if not (largest * grown < _MOST and bool(torch.isfinite(error).all())):
             what = type(node.primitive).__name__ if node.primitive is not None else "sum"
             raise Refused(
                 f"float32 is not covered for {node.name or 'a layer'} ({node.kind or what}): it is no sum of "

@@ -43,7 +43,7 @@ from torch import Tensor
 from certus.kernel.binomial import clopper_pearson
 from certus.kernel.concentration import dkw
 from certus.kernel.passes import Refused
-from certus.kernel.rounding import FEW, SOME, down, mean_up, slack, up
+from certus.kernel.rounding import FARTHEST, FEW, SOME, down, mean_up, slack, up
 
 _LARGEST = 1e100  # entry of C, so that no difference overflows
 
@@ -60,16 +60,16 @@ def error_gains(costs: Tensor, gamma: float) -> Tensor:
 def worst_error_rate(costs: Tensor, rho: float, gamma: float, weights: Tensor | None = None) -> float:
     """Return γρ + E_n (1 − γτ)₊, rounded up, at most 1; (n,) weights have mean 1, and also weigh the
     costs."""
-    if not 0 <= rho < math.inf or (weights is not None and not bool((weights >= 0).all())):
-        raise Refused(f"rho and weights must be at least 0; got rho = {rho}")
+    if weights is not None and not bool((weights >= 0).all()):
+        raise Refused("weights must be at least 0")
     return min(1.0, dual_bound({gamma: mean_up(error_gains(costs, gamma), weights)}, rho))
 
 
 def dual_bound(means: Mapping[float, float], rho: float) -> float:
     """Return min_γ γρ + U_γ, rounded up, where U_γ ≥ E φ_γ for each γ ≥ 0 of a grid: it bounds the worst
     mean."""
-    if min(means, default=0.0) < 0:
-        raise Refused(f"gamma must be at least 0; got {min(means)}")
+    if min(means, default=0.0) < 0 or not 0 <= rho <= FARTHEST:
+        raise Refused(f"gamma must be at least 0, and rho lie between 0 and {FARTHEST:g}; got rho = {rho}")
     bounds = (gamma * rho + mean + SOME * (gamma * rho + abs(mean)) for gamma, mean in means.items())
     return min(bounds, default=math.inf)
 
@@ -158,8 +158,6 @@ class ClassCosts:
 
     def worst_cost(self, matrix: Tensor, rho: float, gamma: float) -> float:
         """Return an upper bound on the worst expected cost within ρ, by any γ ≥ 0."""
-        if not 0 <= rho < math.inf:
-            raise Refused(f"rho must be at least 0; got {rho}")
         return dual_bound({gamma: mean_up(self.gains(matrix, gamma), self.weights)}, rho)
 
     def worst_rate(self, name: str, label: int, rho: float, gamma: float) -> float:
@@ -187,7 +185,8 @@ class ClassCosts:
         """
         groups = self.groups(name, label)
         each = self.failure_share(failure)
-        if self.weights is not None or len(claims) != len(groups) or not (0 <= rho < math.inf and gamma >= 0):
+        valid = 0 <= rho <= FARTHEST and gamma >= 0
+        if self.weights is not None or len(claims) != len(groups) or not valid:
             raise Refused(
                 "alike samples, a claimed share for each group, and rho and gamma at least 0 are needed"
             )

@@ -28,7 +28,7 @@ from certus.kernel.graph import Graph, Node
 from certus.kernel.groups import Grouped
 from certus.kernel.losses import Hinge, Loss, Rounding, Softmax, SquaredError, margins_above
 from certus.kernel.operators import Affine, Convolution, Dense, Diagonal, Product, Reshape
-from certus.kernel.passes import Refused
+from certus.kernel.passes import Refused, norm
 from certus.kernel.rounding import FEW, SOME, up
 from certus.kernel.smoothness import MOST_CLASSES, Bounds, Smoothness
 
@@ -273,6 +273,15 @@ class Problem:
         low, high = self.inputs - self.domain.lower, self.domain.upper - self.inputs
         return self.cost.farthest(torch.maximum(low.abs(), high.abs()))
 
+    def check_domain(self) -> None:
+        """Raise ``Refused`` unless Z holds all samples: the gap rule says nothing of points outside."""
+        domain, inputs = self.domain, self.inputs
+        inside = ((inputs >= domain.lower) & (inputs <= domain.upper)).flatten(1).all(1)
+        if domain.center is not None:
+            inside &= norm(inputs - domain.center) <= domain.radius
+        if not bool(inside.all()):
+            raise Refused("samples must lie in the domain")
+
     @property
     def traits(self) -> Tensor:
         """(n, 2) the dual norm of each sample, and its reach: numbers that tell samples, costs and domains
@@ -337,6 +346,7 @@ class Values:
     @staticmethod
     def at(problem: Problem) -> Values:
         problem.smoothness.check_scales()
+        problem.check_domain()
         cost, loss, targets, rounding = problem.cost, problem.loss, problem.targets, problem.rounding
         losses, slope = with_gradient(problem.losses, problem.inputs)
         room = problem.slack(losses, rounding)

@@ -24,6 +24,10 @@ from torch import Tensor
 
 FEW, TENS, HUNDREDS, SOME, THOUSANDS, MANY = 1e-15, 1e-14, 1e-13, 1e-12, 1e-11, 1e-9
 
+FARTHEST = 1e30
+"""Largest ρ: beyond the distance 10¹⁵ numbers may count that vanish in float64 (``Smoothness.check_scales``),
+or overflow float32 (``deployment``)."""
+
 TINY = 1e-300
 """No rounding: a divisor in place of 0, so that what is not used stays finite."""
 

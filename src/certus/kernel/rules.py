@@ -192,12 +192,16 @@ class DualBounds(Result):
         part = replace(self, problem=None, **parts)
         return mark(part) if self.marked else part
 
+    @property
+    def whole(self) -> bool:
+        """Whether every label counts that the samples may take."""
+        return self.problem is None or self.problem.cost.label_price == math.inf
+
     def fill(self, index: slice | Tensor, part: DualBounds) -> None:
         """Set the bounds of some samples."""
-        movable = part.problem is not None and part.problem.cost.label_price < math.inf
         same = (part.gamma, part.clip) == (self.gamma, self.clip)
         same = same and len(part.about) == len(part.bound)
-        if not (part.marked and same and set(part.assumptions) <= set(self.assumptions)) or movable:
+        if not (part.marked and part.whole and same and set(part.assumptions) <= set(self.assumptions)):
             raise Refused("these bounds are about another problem, or leave out labels")
         self.bound[index], self.rule[index], self.about[index] = part.bound, part.rule, part.about
 
@@ -323,7 +327,7 @@ class SampleBounds(Result):
 
     def fits(self, other: DualBounds | SampleBounds) -> bool:
         """Whether other bounds are about the same samples of the same problem, as far as traits tell."""
-        same = self.about.shape == other.about.shape
+        same = self.about.shape == other.about.shape and (isinstance(other, SampleBounds) or other.whole)
         return same and torch.allclose(self.about, other.about, rtol=MANY, atol=0.0)
 
 

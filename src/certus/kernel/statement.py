@@ -32,7 +32,7 @@ from certus.kernel.evidence import Result, mark
 from certus.kernel.losses import margins_above
 from certus.kernel.passes import Refused
 from certus.kernel.problem import Problem
-from certus.kernel.rounding import FEW, SOME, mean_up, slack, up
+from certus.kernel.rounding import FARTHEST, FEW, SOME, mean_up, slack, up
 from certus.kernel.rules import DualBounds, SampleBounds
 
 _ABOVE = 0.8  # the share of δ that upper sides have
@@ -341,7 +341,7 @@ class Statement(Result):
 
     def certified_samples(self, epsilon: float) -> int:
         """The number of samples without an error within ε, in the cost's norm, at least."""
-        if self.error_costs is None or not epsilon >= 0:
+        if self.error_costs is None or not 0 <= epsilon <= math.sqrt(FARTHEST):
             return 0
         return int((self.error_costs > up(epsilon**2 * self.unit_cost, SOME)).sum())
 

@@ -131,6 +131,7 @@ def certified_problem(trained: LoadedRun, settings: CertifySettings, data: Sampl
     cost = cost if label_cost is None else replace(cost, label_price=label_cost.price)
     nothing = data.inputs[:0].double(), targets.double() if loss is None else targets.long()
     problem = Problem.of(graph, loss, cost, _domain(trained, settings).kernel(), nothing)
+    problem = problem.deployed(settings.deployment)
     return problem if data.encoding is None else with_columns(problem, data.encoding.discrete)
 
 
