@@ -104,6 +104,10 @@ OPTIONAL = (
     ),
     OptionalRule("Gradients without what Z forbids", ("problem.Problem.feasible",), rule="domain"),
     OptionalRule("Max-pooling", ("max_pool",), "networks with it have no bound"),
+    OptionalRule("Sorting and lengths of groups", ("groups",), "1-Lipschitz networks have no bound"),
+    OptionalRule(
+        "float32 in use", ("deployment", "problem.Values.deployed"), "bounds are about real arithmetic alone"
+    ),
     OptionalRule(
         "Products of operators",
         ("operators.Product", "operators._prefix_norms"),

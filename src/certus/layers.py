@@ -107,7 +107,7 @@ class Orthogonal(nn.Module):
 
     Q is a Cayley transform of free weights (Trockman and Kolter 2021): with M = [U; V], A = U − Uᵀ + VᵀV,
     and R = (I + A)⁻¹, Q = [R(I − A); −2VR]. Then QᵀQ = I, whatever M is. In eval mode Q is computed in
-    float64 and rounded once; ``plain`` turns the layer into a linear one with these weights.
+    float64 and rounded to float32 once; ``plain`` turns the layer into a linear one with these weights.
 
     >>> layer = Orthogonal(3, 2).eval()
     >>> bool(torch.allclose(layer.weight @ layer.weight.T, torch.eye(2), atol=1e-6))
@@ -126,11 +126,18 @@ class Orthogonal(nn.Module):
     @property
     def weight(self) -> Tensor:
         """(outputs, inputs) Q."""
-        columns = _cayley(self.free if self.training else self.free.double()).to(self.free.dtype)
+        columns = (
+            _cayley(self.free) if self.training else _rounded_once(_cayley(self.free.double()), self.free)
+        )
         return columns if self.outputs >= self.inputs else columns.T
 
     def forward(self, inputs: Tensor) -> Tensor:
         return functional.linear(inputs, self.weight, self.bias)
+
+
+def _rounded_once(weight: Tensor, like: Tensor) -> Tensor:
+    """Weights in float32, whatever the precision of the model: a copy in float64 has the same."""
+    return weight.float().to(like.dtype)
 
 
 def _cayley(free: Tensor) -> Tensor:
@@ -163,8 +170,9 @@ class UnitRows(nn.Linear):
     @property
     def rows(self) -> Tensor:
         """(outputs, inputs) weights of norm 1."""
-        weight = self.weight if self.training else self.weight.double()
-        return functional.normalize(weight, dim=1).to(self.weight.dtype)
+        if self.training:
+            return functional.normalize(self.weight, dim=1)
+        return _rounded_once(functional.normalize(self.weight.double(), dim=1), self.weight)
 
 
 class MaxMin(nn.Module):

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 import certus
 from certus.bounds.analysis import Analysis
-from certus.certificates.audit import audit
+from certus.certificates import audit
 from certus.certificates.problem import Problem
 from certus.costs import SquaredL2, WeightedL2
 from certus.domains import Unbounded
@@ -97,12 +97,12 @@ def test_no_evaluation_leaves_the_bound(kind: str, seed: int) -> None:
     """In many orders, batch sizes and threads, at samples and away from them."""
     make, shape = NETWORKS[kind]
     model, generator = make(seed), torch.Generator().manual_seed(seed)
-    points = torch.randn(6, *shape, generator=generator)
+    points = torch.randn(20, *shape, generator=generator)
     off, problem = deviation_of(model, points)
     threads = torch.get_num_threads()
     with torch.no_grad():
         for radius in (0.0, 0.5, 50.0):
-            moves = torch.randn(6, *shape, dtype=torch.float64, generator=generator)
+            moves = torch.randn(20, *shape, dtype=torch.float64, generator=generator)
             moves *= (radius / moves.flatten(1).norm(dim=1)).reshape(-1, *([1] * len(shape)))
             there = points.double() + moves
             exact = problem.graph.apply(there)

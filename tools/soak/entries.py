@@ -126,6 +126,10 @@ ENTRIES = {
         ),
         makes=("proof",),
     ),
+    "audit": Entry(
+        f"audit mlp:4:elu --weights weights.safetensors --data {_DATA} --epsilon 1/10 -o audited",
+        makes=("audited",),
+    ),
     "merge": Entry("merge part-1 part-2 -o proof", makes=("proof",)),
     "verify": Entry("verify run/certificate/certificate.json"),
     "bundle": Entry("bundle run --no-report -o evidence.zip", makes=("evidence.zip",)),

@@ -30,6 +30,7 @@ from certus._eval_mode import eval_mode
 from certus._tensor import format_point, per_sample
 from certus.bounds.norm_proposals import claim_norm
 from certus.errors import ClaimError
+from certus.kernel.groups import GroupLength, GroupSort
 from certus.kernel.max_pool import MaxPool
 from certus.kernel.operators import Affine, AxisProduct, Convolution, Dense, Diagonal, Product, Reshape
 from certus.kernel.passes import ForwardBound, Primitive, Range, Shape
@@ -202,7 +203,18 @@ def _worst(off: Tensor) -> int | None:
 _CLOSE = 1e-7
 _UP = 1 + 1e-9
 _ROWS = 16
-_FINAL = (Pointwise, MaxPool, Dense, Diagonal, Reshape, Product, Convolution, AxisProduct)
+_FINAL = (
+    Pointwise,
+    MaxPool,
+    GroupSort,
+    GroupLength,
+    Dense,
+    Diagonal,
+    Reshape,
+    Product,
+    Convolution,
+    AxisProduct,
+)
 
 
 def check_kind(where: str, primitive: object) -> None:

@@ -441,6 +441,6 @@ def check_user_rule(rule: str, module: nn.Module, graph: Graph) -> None:
                 check_activation(where, node.primitive)
             case Affine():
                 check_operator(where, node.primitive)
-            case Primitive() if not isinstance(node.primitive, MaxPool | LogSoftmax):
+            case Primitive() if not isinstance(node.primitive, MaxPool | Grouped | LogSoftmax):
                 check_bounds(where, node.primitive)
     check_layer_values(where, module, graph.apply, graph.shape)

@@ -1,6 +1,7 @@
 """Certificates: proven upper bounds on the worst case within a transport cost (theorem:robustness,
 eqn:certify-tests)."""
 
+from certus.certificates._audit import Audit, AuditedRadius, audit
 from certus.certificates._certify import certify
 from certus.certificates.cache import ProposalCache
 from certus.certificates.certificate import AccuracyBracket, AttainedBudget, Bracket, Certificate
@@ -16,6 +17,8 @@ __all__ = [
     "AccuracyBracket",
     "AttackAggregate",
     "AttainedBudget",
+    "Audit",
+    "AuditedRadius",
     "Bracket",
     "Certificate",
     "DualAggregate",
@@ -24,6 +27,7 @@ __all__ = [
     "Problem",
     "ProposalCache",
     "Rule",
+    "audit",
     "betting",
     "certify",
     "default_gammas",

@@ -14,13 +14,13 @@ from certus.cli.output import console, messages, print_json
 from certus.errors import FailedCheckError, require
 
 if TYPE_CHECKING:
-    from certus.certificates.audit import Audit
+    from certus.certificates import Audit
 
 
 class _Radius(click.ParamType[float]):
     """A number, or a fraction such as 36/255."""
 
-    name = "float"
+    name = "radius"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         try:
@@ -44,6 +44,7 @@ class _Radius(click.ParamType[float]):
 @cli.option(
     "--claimed-accuracy", type=float, help="Accuracy that is claimed at the first EPSILON, such as 0.58."
 )
+@cli.option("--target", help="Column of a table to predict.", show_default="the last column")
 @cli.option("--samples", type=int, help="Number of test samples, drawn at random.", show_default="all")
 @cli.option("--seed", default=0, help="Seed of the data split and of the samples.")
 @cli.option("--output", "-o", type=cli.PATH, required=True, help="Folder to create for the files.")
@@ -55,26 +56,27 @@ def audit(
     epsilon: tuple[float, ...],
     claimed_lipschitz: float | None,
     claimed_accuracy: float | None,
+    target: str | None,
     samples: int | None,
     seed: int,
     output: Path,
     as_json: bool,
 ) -> None:
-    """Prove the Lipschitz constant and the accuracy that a network claims, or fail.
+    """Prove the constants and the accuracy that a network claims.
 
     \b
-    certus audit net.py:Net --weights net.safetensors --data cifar10 --epsilon 36/255 -o audit
-    certus audit net.py:Net --weights net.safetensors --data cifar10 --epsilon 36/255 --epsilon 72/255 \\
-        --claimed-lipschitz 1 --claimed-accuracy 0.58 -o audit
-    certus audit lipschitz:128x10 --weights runs/deep/model.safetensors --data cifar10 --epsilon 0.5 -o audit
+    certus audit net.py:Net --weights net.safetensors --data cifar10 \\
+        --epsilon 36/255 --claimed-lipschitz 1 --claimed-accuracy 0.58 -o audit
+    certus audit lipschitz:128x10 --weights runs/deep/model.safetensors \\
+        --data cifar10 --epsilon 36/255 --epsilon 72/255 -o audit
 
     The network is built by FACTORY in FILE.py, which is executed, or by its name. Its weights are read as
     they are deployed: a parametrization is evaluated once, and its result is what is bounded. The folder gets
     audit.json, and the network that was bounded: graph.json and graph.safetensors. Exit code 1 if a claim is
     not proven.
     """
-    from certus.certificates.audit import audit as prove
-    from certus.certificates.audit import write_audit
+    from certus.certificates import audit as prove
+    from certus.certificates._audit import write_audit
     from certus.data import Subset
     from certus.models.networks import build_from, load_weights
     from certus.runs.factory import load_data
@@ -83,7 +85,9 @@ def audit(
 
     require(not output.exists() or not any(output.iterdir()), "--output", "be a new folder", output)
     folder = str(Path.cwd()) if ":" in data else ""
-    loaded = load_data(Settings(data=data, model=model, method="erm", seed=seed, folder=folder))
+    cli.refuse_unused(cli.unused_by_source(data))
+    settings = Settings(data=data, model=model, method="erm", seed=seed, folder=folder, target=target)
+    loaded = load_data(settings)
     require(loaded.classes is not None, "--data", "have labels", data)
     network = build_from(model, loaded, seed).network
     load_weights(network, load_tensors(weights, require_digest=False)[0])

@@ -4,7 +4,7 @@
 bias, γ_k = ku/(1 − ku) with u = 2⁻²⁴, in any order, with or without fused operations, and less than a normal
 number 2⁻¹²⁶ for each product where numbers vanish. In L2, with errors t of the inputs,
 
-    affine      t ← ‖A‖t + γ_{k+1}(‖|A|‖(‖x‖ + t) + ‖b‖)
+    affine      t ← ‖A‖t + γ_{k+2}(‖|A||x| + |b|‖ + ‖|A|‖t)
     length      t ← t + γ_{k+2}(‖x‖ + t)
     sort, maximum, |·|, max(·, 0), rearrangement: exact, t ← Lip·t
 
@@ -83,7 +83,12 @@ def deviation(graph: Graph, points: Tensor, start: ForwardBound) -> Deviation:
             if node.axis is None:
                 error = error + _relative(len(sizes)) * torch.stack(sizes).sum(0)
         else:
-            error = node.primitive.length_error(sizes[0], before[0], SINGLE)
+            at, spread = computed[node.inputs[0]], None
+            if isinstance(node.primitive, Affine):
+                there = norm(node.primitive.sizes(at.value.abs() + at.error))
+                away = node.primitive.absolute_norm * trace.lipschitz[node.inputs[0]]
+                spread = up(torch.cat([there, away]), MANY)
+            error = node.primitive.length_error(sizes[0], before[0], SINGLE, spread)
         still, slope = torch.stack(sizes).split([len(points), 1], 1)
         largest = float((still + math.sqrt(FARTHEST) * slope).amax())  # within the farthest distance
         grown = len(sizes) if node.primitive is None else node.primitive.amplify(1.0)

@@ -101,7 +101,9 @@ class GroupSort(Grouped):
         """Sorting is exact, and moves no entry by more than the largest error of its group."""
         return Rounded(self.apply(value), self.largest(error))
 
-    def length_error(self, size: Tensor, error: Tensor, precision: Precision) -> Tensor:
+    def length_error(
+        self, size: Tensor, error: Tensor, precision: Precision, spread: Tensor | None = None
+    ) -> Tensor:
         return error
 
     def pulled(self, low: Tensor, high: Tensor) -> Range:
@@ -126,7 +128,9 @@ class GroupLength(Grouped):
         lengths = self.apply(value)
         return Rounded(lengths, self.largest(error) + slack(self.groups.shape[1]) * lengths)
 
-    def length_error(self, size: Tensor, error: Tensor, precision: Precision) -> Tensor:
+    def length_error(
+        self, size: Tensor, error: Tensor, precision: Precision, spread: Tensor | None = None
+    ) -> Tensor:
         """A square that vanishes is that of a number below the root of the smallest one."""
         count, terms = self.groups.shape
         lost = math.sqrt(count * terms * 2 * precision.least)

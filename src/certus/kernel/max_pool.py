@@ -59,7 +59,9 @@ class MaxPool(Primitive):
     def rounded(self, value: Tensor, error: Tensor) -> Rounded:
         return Rounded(self.apply(value), self.apply(error))
 
-    def length_error(self, size: Tensor, error: Tensor, precision: Precision) -> Tensor:
+    def length_error(
+        self, size: Tensor, error: Tensor, precision: Precision, spread: Tensor | None = None
+    ) -> Tensor:
         return self.gain * error
 
     def forward(self, before: ForwardBound, within: Range | None) -> tuple[ForwardBound, Memory]:

@@ -178,19 +178,27 @@ class Affine(Primitive):
             bound = bound + slack(self.folds) * self.absolute_norm
         return min(bound, self.absolute_norm)
 
+    @property
+    def summed(self) -> int:
+        """The most products that are summed for one output."""
+        return self.terms
+
     def rounded(self, value: Tensor, error: Tensor) -> Rounded:
         """e ← |A|e + slack·(|A||x| + |b|)."""
         return Rounded(self.apply(value), self.absolute(error) + self.rounding * self.sizes(value.abs()))
 
-    def length_error(self, size: Tensor, error: Tensor, precision: Precision) -> Tensor:
+    def length_error(
+        self, size: Tensor, error: Tensor, precision: Precision, spread: Tensor | None = None
+    ) -> Tensor:
         """t ← ‖A‖t + u_k(‖|A|‖‖x‖ + ‖b‖), and what vanishes in k products for each output.
 
         A weight that stands for several of the model takes 8 operations for each, such as a batch norm.
         """
         offset = 0.0 if self.bias_size is None else float(norm(self.bias_size.expand(self.out_shape)[None]))
-        own = precision.relative(self.terms + 8 * self.folds + 2) * (self.absolute_norm * size + offset)
-        root = math.sqrt(self.terms)
-        lost = (2 * self.terms + root * (self.norm + size)) * precision.least
+        spread = self.absolute_norm * size + offset if spread is None else spread + self.absolute_norm * error
+        own = precision.relative(self.summed + 8 * self.folds + 2) * spread
+        root = math.sqrt(self.summed)
+        lost = (2 * self.summed + root * (self.norm + size)) * precision.least
         return self.norm * error + own + math.sqrt(math.prod(self.out_shape)) * lost
 
     def forward(self, before: ForwardBound, within: Range | None) -> tuple[ForwardBound, Memory]:
@@ -250,6 +258,10 @@ class Dense(Affine):
     def matrix(self) -> Tensor:
         return self.weights[0]
 
+    @property
+    def summed(self) -> int:
+        return self.weights[0].shape[1]
+
 
 class Diagonal(Affine):
     """A factor for each coordinate: normalisation, batch norm, scaling, masks."""
@@ -280,7 +292,9 @@ class Reshape(Affine):
     def transposed(self, rows: Tensor, weights: Weights) -> Tensor:
         return rows.reshape(-1, *self.in_shape)
 
-    def length_error(self, size: Tensor, error: Tensor, precision: Precision) -> Tensor:
+    def length_error(
+        self, size: Tensor, error: Tensor, precision: Precision, spread: Tensor | None = None
+    ) -> Tensor:
         return error
 
     @property
@@ -314,7 +328,9 @@ class Gather(Affine):
         summed = rows.new_zeros(len(rows), self._size + 1).index_add_(1, self._places, rows.flatten(1))
         return summed[:, : self._size].reshape(-1, *self.in_shape)
 
-    def length_error(self, size: Tensor, error: Tensor, precision: Precision) -> Tensor:
+    def length_error(
+        self, size: Tensor, error: Tensor, precision: Precision, spread: Tensor | None = None
+    ) -> Tensor:
         return self.norm * error
 
     @property
@@ -340,6 +356,10 @@ class AxisProduct(Affine):
 
     def transposed(self, rows: Tensor, weights: Weights) -> Tensor:
         return self.act(rows, tuple(matrix.T for matrix in weights))
+
+    @property
+    def summed(self) -> int:
+        return math.prod(matrix.shape[1] for matrix in self.weights)
 
     def check(self, claim: Claim) -> float:
         """‖I ⊗ P₁ ⊗ P₂‖ = ‖P₁‖‖P₂‖, each of them claimed."""
@@ -485,9 +505,13 @@ class Product(Affine):
     def composed_norm(self) -> float:
         return up(math.prod(part.norm for part in self.parts), slack(len(self.parts)))
 
-    def length_error(self, size: Tensor, error: Tensor, precision: Precision) -> Tensor:
+    def length_error(
+        self, size: Tensor, error: Tensor, precision: Precision, spread: Tensor | None = None
+    ) -> Tensor:
+        rounding = [part for part in self.parts if not isinstance(part, Gather | Reshape)]
         for part in self.parts:
-            after = part.length_error(size, error, precision)
+            known = spread if rounding == [part] else None
+            after = part.length_error(size, error, precision, known)
             offset = 0.0 if part.bias_size is None else norm(part.bias_size.expand(part.out_shape)[None])
             size, error = part.norm * size + offset + after, after
         return error

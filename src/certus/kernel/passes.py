@@ -172,8 +172,11 @@ class Primitive(ABC):
     def rounded(self, value: Tensor, error: Tensor) -> Rounded:
         """Outputs in float64 and their error, from those of its inputs."""
 
-    def length_error(self, size: Tensor, error: Tensor, precision: Precision) -> Tensor:
+    def length_error(
+        self, size: Tensor, error: Tensor, precision: Precision, spread: Tensor | None = None
+    ) -> Tensor:
         """(batch,) L2 error of computed outputs from the L2 size and error of computed inputs; ∞ if unknown.
+        ``spread`` is ‖|A||x| + |b|‖ for exact inputs x of an affine map, if it is known.
 
         Entry by entry an error grows with |A|; its length grows with ‖A‖ only.
         """

@@ -216,7 +216,9 @@ class Pointwise(Primitive):
         own = slack(8) * (outputs.abs() + value.abs() + 1 / sharpness) + up(self.scalar.jump / sharpness)
         return Rounded(outputs, _largest(*self.slope_range(value - error, value + error)) * error + own)
 
-    def length_error(self, size: Tensor, error: Tensor, precision: Precision) -> Tensor:
+    def length_error(
+        self, size: Tensor, error: Tensor, precision: Precision, spread: Tensor | None = None
+    ) -> Tensor:
         """A factor for each side of 0 rounds once, and 0, 1 and −1 not at all."""
         plain = isinstance(self.sharpness, float) and self.sharpness == 1
         if not plain or self.scalar.name != "piecewise_linear" or self.scalar.jump:

@@ -148,9 +148,10 @@ def audit(
     margins = []
     for start in range(0, len(kernel), BATCH):
         index = slice(start, start + BATCH)
+        real = Values.at(kernel.select(index))
         for place, whole in enumerate((kernel, deployed) if covered else (kernel,)):
             part = whole.select(index)
-            values = Values.at(part)
+            values = real if part.deviation is None else real.deployed(part, part.deviation)
             around = neighborhoods(part, values, constants(part, values), _EDGES, ())
             parts[place].append(SampleBounds.at(around))
         margins.append(_own_margins(model, problem.inputs[index], problem.targets[index]))
