@@ -25,7 +25,7 @@ from certus.domains import Unbounded
 from certus.errors import ContradictionError
 from certus.kernel.evidence import Evidence
 from certus.kernel.problem import Values
-from certus.kernel.radial import certified_radii
+from certus.kernel.radial import rival_radii
 from certus.losses import CrossEntropy
 from certus.storage.tensors import digest
 from studies.certified_training import certified_settings
@@ -217,7 +217,7 @@ def _distances(whole: Problem, part: slice) -> list[list[float]]:
     assert tangents is not None
     values = Values.at(problem.kernel)
     bounds = with_parabolas(problem.kernel, values, tangents)
-    radius = certified_radii(problem.kernel, values, [bounds])
+    radius = rival_radii(problem.kernel, values, [bounds]).amin(1)
     distances = nearest_errors(problem, [beyond_tangent_points(problem, tangents)])[0].cost.sqrt() * (
         1 + 1e-12
     )

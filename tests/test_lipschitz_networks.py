@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -343,7 +343,10 @@ def test_sorting_keeps_the_constant_however_it_is_written(activation: nn.Module)
     points = torch.randn(60, 8).double()
     expected = model.double()(points)
     assert torch.allclose(network.apply(points), expected, atol=1e-9)
-    ends = [float(torch.linalg.matrix_norm(layer.weight.detach(), 2)) for layer in (model[0], model[2])]  # type: ignore[arg-type]
+    ends = [
+        float(torch.linalg.matrix_norm(model.get_parameter(f"{layer}.weight").detach(), 2))
+        for layer in (0, 2)
+    ]
     assert input_smoothness(model, input_shape=(8,)).output_lipschitz <= ends[0] * ends[1] * (1 + 1e-8)
 
 
@@ -358,7 +361,8 @@ class Larger(nn.Module):
 
 class Lengths(nn.Module):
     def forward(self, points: Tensor) -> Tensor:
-        return torch.linalg.vector_norm(points.reshape(-1, 8, 1), dim=2)
+        lengths: Tensor = torch.linalg.vector_norm(points.reshape(-1, 8, 1), dim=2)
+        return lengths
 
 
 @pytest.mark.parametrize("layer", [Larger(), Lengths()], ids=lambda each: type(each).__name__)
@@ -379,10 +383,10 @@ def test_maxima_of_layers_and_lengths_are_read(layer: nn.Module) -> None:
         (lambda points: torch.linalg.vector_norm(points.reshape(-1, 8, 1), ord=1, dim=2), "Euclidean"),
     ],
 )
-def test_other_orders_and_norms_are_refused(function: object, words: str) -> None:
+def test_other_orders_and_norms_are_refused(function: Callable[[Tensor], Tensor], words: str) -> None:
     class Other(nn.Module):
         def forward(self, points: Tensor) -> Tensor:
-            return function(points)  # type: ignore[operator]
+            return function(points)
 
     with pytest.raises(certus.errors.UnreadableModelError, match=words):
         read_network(written([Other()]), (8,))
@@ -391,7 +395,7 @@ def test_other_orders_and_norms_are_refused(function: object, words: str) -> Non
 def test_unused_layers_are_read_too() -> None:
     """Offsets and pools that no network by name combines in this way."""
     model = nn.Sequential(ChannelsLast(), Offset(4, 4, 2), Absolute(), LengthPool(), UnitRows(2, 2))
-    model[1].bias.data = torch.randn(4, 4, 2)  # type: ignore[union-attr]
+    model.get_parameter("1.bias").data = torch.randn(4, 4, 2)
     points = pictures(5, (2, 4, 4)).double()
     assert torch.allclose(
         read_network(model, (2, 4, 4)).apply(points), model.double().eval()(points), atol=1e-6

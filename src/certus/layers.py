@@ -246,7 +246,7 @@ def plain(model: nn.Module) -> nn.Module:
     model = copy.deepcopy(model).eval()
     if isinstance(model, Orthogonal | UnitRows):
         weight = model.weight if isinstance(model, Orthogonal) else model.rows
-        linear = nn.Linear(*reversed(weight.shape))
+        linear = nn.Linear(weight.shape[1], weight.shape[0])
         linear.weight = nn.Parameter(weight.detach())
         linear.bias = nn.Parameter(model.bias.detach())
         return linear

@@ -181,8 +181,8 @@ def test_other_losses_and_costs_are_not_covered() -> None:
 def test_a_network_that_overflows_is_not_covered(powers: tuple[int, int]) -> None:
     """At its samples, or only far away: numbers that grow by 2⁹⁰ with the distance are infinite at 10¹⁵."""
     model = dense(0)
-    model[0].weight.data *= 2.0 ** powers[0]
-    model[2].weight.data *= 2.0 ** powers[1]
+    model.get_parameter("0.weight").data *= 2.0 ** powers[0]
+    model.get_parameter("2.weight").data *= 2.0 ** powers[1]
     with pytest.raises(UnsupportedError, match="not covered"):
         certus.certify(
             model, (torch.randn(4, 24), torch.zeros(4, dtype=torch.long)), rho=0.1, deployment="float32"

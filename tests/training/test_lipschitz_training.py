@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -39,17 +40,17 @@ def test_one_cycle_steps_with_every_batch() -> None:
 
     model = nn.Linear(2, 2)
     data = torch.randn(64, 2), torch.randint(2, (64,))
-    schedule = {"max_lr": 0.1, "total_steps": 8, "cycle_momentum": False}
+    schedule = partial(OneCycleLR, max_lr=0.1, total_steps=8, cycle_momentum=False)
     fit(
         model,
         data,
         epochs=2,
         batch_size=16,
-        scheduler=lambda optimizer: OneCycleLR(optimizer, **schedule),
+        scheduler=schedule,
         callbacks=[Watch()],
         progress=False,
     )
-    plain = OneCycleLR(torch.optim.SGD(nn.Linear(1, 1).parameters()), **schedule)  # type: ignore[arg-type]
+    plain = schedule(torch.optim.SGD(nn.Linear(1, 1).parameters()))
     expected = []
     for _ in range(8):
         plain.optimizer.step()

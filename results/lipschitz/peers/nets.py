@@ -1,4 +1,4 @@
-"""Networks of orthogonium's and deel-torchlip's layers, and the same with the plain weights that they export."""
+"""Networks of layers of orthogonium and deel-torchlip, and the same with the plain weights they export."""
 
 import torch
 from torch import nn

@@ -190,7 +190,7 @@ def _own_margins(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
     """(n,) F_y − max_{k ≠ y} F_k as the model computes it, in its own precision."""
     weight = next(iter(model.parameters()), inputs)
     with torch.no_grad(), eval_mode(model):
-        outputs = model(inputs.to(weight)).double().cpu()
+        outputs: Tensor = model(inputs.to(weight)).double().cpu()
     own = outputs.gather(1, targets.unsqueeze(1))[:, 0]
     return own - outputs.scatter(1, targets.unsqueeze(1), -math.inf).amax(1)
 

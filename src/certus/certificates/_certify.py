@@ -236,8 +236,8 @@ def certify(
             model, data, criterion, cost, domain, encoding
         )
         others = (label_cost, confidence, clip, gammas, class_weights, smoothness, encoding)
-        others = (*others, cache, deployment)
-        if rho is not None and isinstance(domain, Unbounded) and all(option is None for option in others):
+        plain = all(option is None for option in (*others, cache, deployment))
+        if rho is not None and isinstance(domain, Unbounded) and plain:
             exact = certify_linear(
                 model, data, rho=rho, epsilon=epsilon, criterion=criterion, cost=cost, labels=labels
             )

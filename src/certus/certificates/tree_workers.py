@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -38,7 +38,7 @@ class TreeWorkers:
     jobs: int = 1
     _key: str = field(default_factory=lambda: secrets.token_hex(16))
 
-    def answers(self, questions: Sequence[Question]) -> Iterator[Answer]:
+    def answers(self, questions: Sequence[Question]) -> Generator[Answer]:
         """Yield the answers in the order of the questions."""
         if self.jobs == 1:
             search = _searching(self._key, (self.ensemble, self.prices))

@@ -195,8 +195,8 @@ def _parsed_requirements(texts: tuple[str, ...], *, with_population: bool) -> li
 
 def _tree_settings(options: dict[str, Any]) -> CertifySettings:
     """Return the settings for a tree model; raise ``ArgumentError`` for options without effect."""
-    names = ("gammas", "deployment", "local_radii", "gamma_rounds", "attack_steps", "unbounded", "split")
-    names += ("class_weights",)
+    bounds = ("gammas", "deployment", "local_radii", "gamma_rounds", "attack_steps", "unbounded", "split")
+    names = (*bounds, "class_weights")
     noise = ("smoothing", "draws", "votes", "abstain")
     unused: dict[str, str | None] = dict.fromkeys((*names, *noise, "model"), "for the run of a tree model")
     unused["run_data"] = "for the run of a tree model: --data names another table"

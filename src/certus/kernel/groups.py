@@ -118,7 +118,8 @@ class GroupLength(Grouped):
     """Euclidean length of each group; as many outputs as groups, in their order."""
 
     def apply(self, points: Tensor) -> Tensor:
-        return torch.linalg.vector_norm(self.gathered(points), dim=-1).reshape(-1, *self.out_shape)
+        lengths: Tensor = torch.linalg.vector_norm(self.gathered(points), dim=-1)
+        return lengths.reshape(-1, *self.out_shape)
 
     def largest(self, sizes: Tensor) -> Tensor:
         return self.apply(sizes) * (1 + slack(self.groups.shape[1]))

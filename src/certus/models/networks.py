@@ -336,7 +336,8 @@ def _by_name(spec: str, inputs: Tensor, outputs: int) -> nn.Module:
     if kind == "mlp":
         return mlp(features, sizes, outputs, *options[1:])
     if kind == "lipschitz":
-        return lipschitz(shape, *sizes, outputs)
+        width, depth = sizes
+        return lipschitz(shape, width, depth, outputs)
     if kind == "resnet":
         return resnet(shape, sizes, outputs)
     if kind == "certified-cnn":

@@ -7,7 +7,7 @@ import json
 import platform
 from dataclasses import asdict, dataclass, replace
 from importlib import metadata
-from typing import Any
+from typing import Any, Literal, cast
 
 import numpy as np
 import torch
@@ -114,7 +114,7 @@ def certify_run(
         gamma_rounds=settings.gamma_rounds,
         attack_steps=settings.attack_steps,
         encoding=data.encoding,
-        deployment=settings.deployment,
+        deployment=cast(Literal["float32"] | None, settings.deployment),
         cache=cache,
         progress=progress or False,
         n_jobs=n_jobs,

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
-from torch.optim.lr_scheduler import CosineAnnealingLR, OneCycleLR
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import CosineAnnealingLR, LRScheduler, OneCycleLR
 
 import certus
 from certus.attacks.projected_gradient_descent import default_step
@@ -115,10 +116,11 @@ def train_run(
     recorder = Recorder(run.path, writes=fabric.global_rank == 0)
     optimizer = {"adam": torch.optim.Adam, "sgd": torch.optim.SGD}[settings.optimizer]
     steps = settings.epochs * -(-len(data.train) // settings.batch_size)
-    cycle = {"max_lr": settings.learning_rate, "total_steps": steps, "cycle_momentum": False}
-    schedulers = {
+    schedulers: dict[str, Callable[[Optimizer], LRScheduler]] = {
         "cosine": partial(CosineAnnealingLR, T_max=settings.epochs),
-        "onecycle": partial(OneCycleLR, **cycle),
+        "onecycle": partial(
+            OneCycleLR, max_lr=settings.learning_rate, total_steps=steps, cycle_momentum=False
+        ),
     }
     done = fit(
         network,
