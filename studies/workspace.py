@@ -212,7 +212,7 @@ _INSTALL = {
 
 
 def digest_of(settings: Settings) -> str:
-    """Return a digest of the settings that differ from the defaults: a new setting then renames no network."""
+    """Return a digest of the settings that are not defaults: a new setting then renames no network."""
     defaults = {field.name: field.default for field in fields(settings)}
     return _digest({name: value for name, value in asdict(settings).items() if value != defaults[name]})
 

@@ -193,8 +193,8 @@ class Settings:
     )
     precision: str = _optimisation_option(
         "float32",
-        "Arithmetic of the training steps: float32, or bfloat16 for products (weights stay in float32), which "
-        "is faster where processors have it. Certificates are about the float32 weights in either case.",
+        "Arithmetic of the training steps: float32, or bfloat16 for products (weights stay in float32), "
+        "which is faster where processors have it. Certificates are about the float32 weights either way.",
         choices=("float32", "bfloat16"),
     )
     compile: bool = _optimisation_option(
