@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import CosineAnnealingLR, LRScheduler, OneCycleLR
 
@@ -124,7 +124,7 @@ def train_run(
     }
     done = fit(
         # Fixed shapes: a resumed run then computes the same, whichever batch comes first.
-        torch.compile(network, dynamic=False) if settings.compile else network,
+        cast(nn.Module, torch.compile(network, dynamic=False)) if settings.compile else network,
         balanced(data) if settings.class_weights == "balanced" else data,
         method=method,
         criterion=criterion,
