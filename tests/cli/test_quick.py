@@ -44,6 +44,10 @@ def _loaded_by(*arguments: str) -> tuple[int, str, list[str]]:
         (["runs", "nowhere"], 0, "There is no folder nowhere."),
         (["data", "list"], 0, "handwritten digits"),
         (["certify"], 2, "Missing argument 'RUN'."),
+        (["train", "wine", "--rho", "-1"], 2, "`--rho` must be positive and finite; got -1.0."),
+        (["train", "wine", "--method", "erm", "--gamma", "2"], 2, "`--gamma` must be left out for erm"),
+        (["attack", "run", "--attack", "fgsm", "--steps", "3"], 2, "`--steps` must be left out for fgsm"),
+        (["compare", "a", "b", "--epsilon", "far"], 2, "`--epsilon` must be a number, or from:RUN"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )

@@ -31,7 +31,7 @@ _SMOOTHED = ("smoothing.json", "smoothing.safetensors")
 )
 @cli.option("--report/--no-report", "with_report", default=True, help="Include the HTML report of a network.")
 @cli.option("--author", default="", help="Author, for the model card and the report.")
-@cli.option("--purpose", default="", help="Purpose of the model, for both.")
+@cli.option("--purpose", default="", help="Purpose of the model, for the model card and the report.")
 @cli.allow_code_option
 @cli.takes_run
 def bundle(

@@ -24,21 +24,21 @@ from certus.storage.write import write_atomically
     metavar="REQUIREMENT",
     help="Requirement such as error<=0.12@rho=0.01, loss<=0.5, recall[yes]>=0.8, fpr[yes]<=0.1, "
     "balanced_error<=0.2, expected_cost[0,1;5,0]<=0.3, accuracy@pgd:inf:0.1>=0.8, "
-    "accuracy@certified:0.1>=0.7 or vote<=0.1; may be repeated. population: before it judges the bound for "
-    "the population. Without @rho=… it must hold at every rho of the certificate.",
+    "accuracy@certified:0.1>=0.7 or vote<=0.1; may be repeated. With population: before it, it is about the bound "
+    "for the population; without @rho=…, it must hold at every rho of the certificate.",
 )
 @cli.option(
     "--certificate",
     "file",
     type=cli.PATH,
-    show_default="that of RUN, certified anew where it lacks something",
+    show_default="that of RUN, whose missing parts are certified first",
     help="certificate.json or smoothing.json to judge.",
 )
 @cli.option(
     "--confidence",
     type=float,
     show_default="that of the certificate, else 0.95",
-    help="Confidence of population: requirements, where their bounds are computed here.",
+    help="Confidence of population bounds that this command computes.",
 )
 @cli.option(
     "--junit", type=cli.PATH, help="JUnit XML to write, with a test case for each requirement and rho."

@@ -88,7 +88,7 @@ def monitor(
     RUN is a run with a certificate, NEW a file (.csv or .parquet) or a data set as for certus train, or
     DATA@SPLIT. "covered": a coupling with the certified rows costs at most rho, so that the bound holds if
     each row has the label of the row it is coupled with. "outside": the rows are proven to be farther away
-    than rho, or lie outside the domain. An alarm means that the data changed by more than chance, and are not
+    than rho, or lie outside the domain. An alarm means that the data changed by more than chance and are not
     covered. Without labels, no method can show a change of the labels' dependence on the inputs. The kernel
     proves the certificate again before it is compared with. Exit code 0: no alarm. 1: an alarm, or a number
     of the certificate does not follow. 2: refused.

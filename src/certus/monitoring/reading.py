@@ -18,12 +18,12 @@ import torch
 from torch import Tensor
 
 from certus.data import Samples, as_samples, random_keys
-from certus.datasets.catalogue import TABLES
 from certus.datasets.new_data import load_like, new_rows, table_batches
 from certus.datasets.raw_table import RawTable, frame_table
 from certus.errors import ArgumentError, require
 from certus.monitoring.reference import Reference
 from certus.runs.loaded_run import named_split
+from certus.table_options import TABLES
 
 _STREAM = 5
 

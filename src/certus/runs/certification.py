@@ -26,7 +26,6 @@ from certus.certificates.parallel import Progress
 from certus.costs import LabelCost
 from certus.data import Samples, Subset, choose_rows
 from certus.datasets import SplitDataset, load
-from certus.datasets.catalogue import TABLES
 from certus.datasets.new_data import load_like
 from certus.domains import Domain, Unbounded
 from certus.errors import VerificationError, require, require_number
@@ -41,6 +40,7 @@ from certus.smoothing.certificate import SmoothedCertificate
 from certus.smoothing.sampling import PredictionCache
 from certus.storage.files import code_digest
 from certus.storage.tensors import digest
+from certus.table_options import TABLES
 from certus.training.metrics import balancing_weights
 
 _PROBLEM = ("model_sha256", "model_imports", "criterion", "cost", "domain")

@@ -16,13 +16,12 @@ from torch.export import Dim
 
 from certus.certificates import certify
 from certus.certificates.error_costs import error_distance
-from certus.datasets.catalogue import TABLES
 from certus.datasets.new_data import NewRows, load_like, new_rows, new_table
 from certus.errors import ArgumentError, UnsupportedError
 from certus.losses import predicted
 from certus.runs.loaded_run import LoadedRun, named_split
 from certus.storage.write import write_atomically
-from certus.table_options import TableOptions
+from certus.table_options import TABLES, TableOptions
 
 _BATCH = 1024
 _SUFFIXES = {".csv": "csv", ".tsv": "csv", ".txt": "csv", ".parquet": "parquet"}
