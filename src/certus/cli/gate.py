@@ -24,8 +24,8 @@ from certus.storage.write import write_atomically
     metavar="REQUIREMENT",
     help="Requirement such as error<=0.12@rho=0.01, loss<=0.5, recall[yes]>=0.8, fpr[yes]<=0.1, "
     "balanced_error<=0.2, expected_cost[0,1;5,0]<=0.3, accuracy@pgd:inf:0.1>=0.8, "
-    "accuracy@certified:0.1>=0.7 or vote<=0.1; may be repeated. With population: before it, it is about the bound "
-    "for the population; without @rho=…, it must hold at every rho of the certificate.",
+    "accuracy@certified:0.1>=0.7 or vote<=0.1; may be repeated. With population: before it, it is about the "
+    "bound for the population; without @rho=…, it must hold at every rho of the certificate.",
 )
 @cli.option(
     "--certificate",
