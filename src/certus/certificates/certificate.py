@@ -413,7 +413,7 @@ class Certificate(Renderable):
         return self.accuracy_bracket(epsilon).certified
 
     def attacked_accuracy(self, epsilon: float) -> float:
-        """The share for which no error was found within ε: at least ``certified_accuracy``."""
+        """Share of the samples without a known error within ε; at least ``certified_accuracy``."""
         return self.accuracy_bracket(epsilon).attacked
 
     def accuracy_bracket(self, epsilon: float) -> AccuracyBracket:

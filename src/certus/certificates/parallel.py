@@ -136,12 +136,12 @@ class Question:
         weights = None if self.class_weights is None else self.class_weights.tolist()
         return {"network": digest(tensors, json.dumps(description)), "class_weights": weights}
 
-    def counted(self, losses: Tensor, portion: Problem) -> Tensor:
-        """(n,) losses by the weights of their labels, rounded down, and clipped."""
+    def weighted(self, losses: Tensor, portion: Problem) -> Tensor:
+        """Return (n,) losses times the weights of their labels, rounded down and clipped."""
         return self.clipped(weighted_losses(losses, portion.targets, self.class_weights))
 
     def clipped(self, losses: Tensor) -> Tensor:
-        """(n,) losses, at most B."""
+        """Return (n,) losses, clipped at B if the certificate is."""
         return losses if self.clip is None else losses.clamp_max(self.clip)
 
 

@@ -318,7 +318,7 @@ def from_frame(
 
 @dataclass(frozen=True)
 class LearntTable:
-    """What is made of each column of a table, and what is wrong with it.
+    """Encoding of each column of a table, and its problems.
 
     Attributes:
         columns: of all but the target, without medians; target: None where it has a problem.
@@ -561,7 +561,7 @@ def _whole(raw: RawColumn) -> bool:
 
 
 def _single_score(values: Array, discrete: bool, targets: Array, classes: int | None) -> float:
-    """How well one column alone predicts the target: balanced accuracy or R², on rows left out of the fit."""
+    """Return balanced accuracy or R² of one column as the only feature, on rows left out of the fit."""
     from sklearn.metrics import balanced_accuracy_score, r2_score
     from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 

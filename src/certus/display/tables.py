@@ -453,7 +453,7 @@ def monitor_parts(result: MonitorResult) -> list[Part]:
 
 
 def monitor_sentences(result: MonitorResult) -> list[str]:
-    """Say what is proven of the position, what chance gives, and what follows for errors."""
+    """Return sentences about the position, the permutation test and the errors of a check."""
     where, rows = f" of {result.name}" if result.name else "", f"{result.rows:,} rows"
     if result.total > result.rows:
         rows = f"a random {result.rows:,} of {result.total:,} rows"
@@ -499,7 +499,7 @@ def monitor_sentences(result: MonitorResult) -> list[str]:
 
 
 def _monitored_errors(result: MonitorResult) -> list[str]:
-    """What is proven of today's errors, what was met, and what cannot be seen."""
+    """Return sentences about the errors of a check: proven, observed, and not observable."""
     what = "mean loss" if result.regression else "error rate"
     free = result.labelled or result.regression
     vacuous = not math.isfinite(result.bound) or (not result.regression and result.bound >= 1)

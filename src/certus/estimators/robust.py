@@ -336,7 +336,7 @@ def _restored(tensors: dict[str, Tensor], note: Any, network: Any) -> RobustClas
     parameters = {name: _read(value) for name, value in note["parameters"].items()}
     if parameters["network"] is None:
         if network is None:
-            reason = "the estimator has a network of your own code"
+            reason = "the estimator has a custom network"
             raise ArgumentError(f"`network` must be given again: {reason}.")
         parameters["network"] = network
     estimator = _KINDS[note["kind"]](**parameters)

@@ -15,7 +15,7 @@ import numpy as np
 
 
 class UncompiledWarning(UserWarning):
-    """Without numba the simulator is some hundred times slower."""
+    """Warning that numba is missing: the simulator is then some hundred times slower."""
 
 
 F = TypeVar("F", bound=Callable[..., object])

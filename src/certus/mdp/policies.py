@@ -65,7 +65,8 @@ Points = NDArray[np.float64]
 
 
 def axis_cell(value: Real, lower: float, upper: float, bins: int) -> Real:
-    """Which of ``bins`` equal intervals of [lower, upper] holds the value; the outer ones are endless."""
+    """Return the index of the interval that holds the value, of ``bins`` equal ones in [lower, upper]; the
+    outer intervals are unbounded."""
     place = np.floor((value - lower) / (upper - lower) * bins)
     return np.minimum(np.maximum(place, 0.0), bins - 1.0)
 

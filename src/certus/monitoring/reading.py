@@ -92,7 +92,7 @@ Grouping = Callable[[Batch], Sequence[str]]
 def grouped_rows(
     parts: Iterable[Batch], group: Grouping | None, most: int, seed: int, clusters: str | None = None
 ) -> dict[str, Rows]:
-    """Read batches, and return the rows of each group, in the order in which the groups come."""
+    """Read batches, and return the rows of each group, in the order of their first rows."""
     held: dict[str, _Held] = {}
     for part in parts:
         owners = None if clusters is None else np.array(part.words(clusters, "clusters"))
