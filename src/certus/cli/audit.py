@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from certus.certificates import Audit
 
 
-class _Radius(click.ParamType[float]):
+class _Fraction(cli.ParamType):
     """A number, or a fraction such as 36/255."""
 
     name = "radius"
@@ -35,7 +35,7 @@ class _Radius(click.ParamType[float]):
 @cli.option("--data", required=True, help="Data set that the claim is about, as for certus train.")
 @cli.option(
     "--epsilon",
-    type=_Radius(),
+    type=_Fraction(),
     multiple=True,
     required=True,
     help="L2 radius of the accuracy, such as 36/255; may be repeated.",

@@ -38,6 +38,11 @@ if TYPE_CHECKING:
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
+if TYPE_CHECKING:
+    ParamType = click.ParamType[Any]
+else:
+    ParamType = click.ParamType  # not generic in the lowest supported version of click
+
 _OTHER_NAMES = {"spec": "data", "gammas": "gamma", "by": "chunks", "n_jobs": "jobs"}
 """Parameters: library → command."""
 
@@ -53,7 +58,7 @@ class UserPath(click.Path):
         return super().convert(expanded, param, ctx)
 
 
-class Budget(click.ParamType[Any]):
+class Budget(ParamType):
     """A number, or the text from:FILE."""
 
     name = "float"

@@ -13,8 +13,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from certus._compiled import Real, compiled
 from certus.errors import ArgumentError, require, require_count
-from certus.mdp._compiled import Real, compiled
 from certus.mdp.cartpole import ORIGINAL, START, STEP_LIMIT, CartPole, advance, fallen
 from certus.mdp.transition import Reward
 from certus.storage.tensors import load_tensors, save_tensors

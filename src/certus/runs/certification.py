@@ -32,6 +32,7 @@ from certus.errors import VerificationError, require, require_number
 from certus.kernel.check import Checked
 from certus.kernel.problem import Problem
 from certus.kernel.rows import with_columns
+from certus.kernel.tree_profiles import TreeProblem
 from certus.runs.files import serialize
 from certus.runs.loaded_run import LoadedRun, check_holdout, named_split
 from certus.runs.settings import CertifySettings
@@ -147,19 +148,36 @@ def verify_for_run(
     certificate: Certificate, trained: LoadedRun, settings: CertifySettings, data: Samples
 ) -> Checked:
     """Let the kernel check a loaded certificate on its samples; raise ``VerificationError`` unless network,
-    loss, cost, domain and columns are those of the run, and losses are clipped and weighed as asked."""
+    loss, cost, domain and columns are those of the run, and losses are clipped and weighted as requested."""
+    problem, weights = certified_problem(trained, settings, data), _class_weights(trained, settings)
+    return verify_about(
+        problem, certificate, data, settings.clip, None if weights is None else tuple(weights)
+    )
+
+
+def verify_about(
+    problem: Problem | TreeProblem,
+    certificate: Certificate,
+    data: Samples,
+    clip: float | None,
+    weights: tuple[float, ...] | None = None,
+) -> Checked:
+    """Let the kernel check a loaded certificate on its samples; raise ``VerificationError`` if it is about
+    another problem, or if its losses are clipped or weighted otherwise."""
     assert certificate.file is not None
     checked = check_certificate(certificate, data)
-    require_same_problem(certificate.file, checked.problem, certified_problem(trained, settings, data))
-    weights = _class_weights(trained, settings)
-    asked = settings.clip, None if weights is None else tuple(weights)
-    if (certificate.clip, certificate.class_weights) != asked:
-        raise VerificationError(f"{certificate.file} is not verified: its losses count otherwise.")
+    require_same_problem(certificate.file, checked.problem, problem)
+    if (certificate.clip, certificate.class_weights) != (clip, weights):
+        raise VerificationError(f"{certificate.file} is not verified: it clips or weights losses otherwise.")
     return checked
 
 
 def _label_cost(trained: LoadedRun, settings: CertifySettings) -> LabelCost | None:
-    price, classes = settings.label_cost, trained.data.classes
+    return uniform_label_cost(settings.label_cost, trained.data.classes)
+
+
+def uniform_label_cost(price: float | None, classes: int | None) -> LabelCost | None:
+    """Return the cost of ``--label-cost``; raise ``ArgumentError`` for a price of a regression's labels."""
     require(price is None or classes is not None, "label_cost", "be left out for regression", price)
     return None if price is None or classes is None else LabelCost(price, classes)
 
