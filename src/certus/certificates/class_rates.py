@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from certus.certificates.alarm import check_rate
 from certus.certificates.confidence import first_proven, success_claims
+from certus.certificates.consistency import check_rate
 from certus.certificates.error_costs import proposed_gamma
 from certus.errors import ArgumentError, UnsupportedError, require
 from certus.kernel import binomial

@@ -20,9 +20,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from certus.certificates.alarm import check_dual_values
 from certus.certificates.batching import Portions
 from certus.certificates.cache import ProposalCache
+from certus.certificates.consistency import check_dual_values
 from certus.certificates.dual_values import AttackAggregate, DualAggregate, DualValues
 from certus.certificates.error_costs import (
     AttainedErrors,

@@ -29,8 +29,8 @@ from certus.errors import ArgumentError, require, require_count
 from certus.kernel.evidence import Evidence
 from certus.runs.directory import RunDirectory
 from certus.runs.factory import own_model, read_settings
-from certus.runs.files import serialize
 from certus.runs.loaded_run import LoadedRun, open_run, recorded_rho_hat, training_rho
+from certus.runs.serialization import serialize
 from certus.storage.files import plain_json
 from certus.storage.write import write_atomically, write_json
 

@@ -62,7 +62,7 @@ def distance(
     """
     import torch
 
-    from certus.certificates.alarm import check_observed
+    from certus.certificates.consistency import check_observed
     from certus.certificates.transport import estimated_distance, transport_distance
     from certus.data import Subset, halves
     from certus.datasets import load

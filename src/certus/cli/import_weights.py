@@ -125,7 +125,7 @@ def _import_network(
     from certus.models.networks import build_from, load_weights
     from certus.runs.directory import require_new_run, resolve_parents
     from certus.runs.factory import load_data
-    from certus.runs.files import measure_result
+    from certus.runs.serialization import measure_result
     from certus.runs.train_run import start_run
     from certus.storage.tensors import load_tensors
     from certus.training import Fit

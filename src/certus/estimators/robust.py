@@ -27,7 +27,7 @@ from certus.data import choose_rows
 from certus.errors import ArgumentError, require, require_count, require_number
 from certus.estimators.base import RobustEstimator, cost_of, is_sizes, make_network
 from certus.losses import CrossEntropy, SquaredError
-from certus.runs.files import deserialize, serialize
+from certus.runs.serialization import deserialize, serialize
 from certus.storage.files import RunError
 from certus.storage.tensors import load_tensors, save_tensors
 

@@ -26,8 +26,8 @@ from certus.kernel.check import ROWS, digest_rows, sibling
 from certus.kernel.costs import Cost, Domain
 from certus.kernel.files import build_problem, parse_object, parse_tensors, read_bytes
 from certus.runs.certification import certified_data
-from certus.runs.files import deserialize
 from certus.runs.loaded_run import LoadedRun, load_run
+from certus.runs.serialization import deserialize
 from certus.runs.settings import CertifySettings
 from certus.runs.verification import certified_folder
 from certus.storage.files import RunError, convert

@@ -33,8 +33,8 @@ from certus.kernel.check import Checked
 from certus.kernel.problem import Problem
 from certus.kernel.rows import with_columns
 from certus.kernel.tree_profiles import TreeProblem
-from certus.runs.files import serialize
 from certus.runs.loaded_run import LoadedRun, check_holdout, named_split
+from certus.runs.serialization import serialize
 from certus.runs.settings import CertifySettings
 from certus.smoothing._certify import ENOUGH, certify_smoothed
 from certus.smoothing.certificate import SmoothedCertificate

@@ -24,7 +24,7 @@ from certus.inner import WRM, default_maximizer
 from certus.losses import Criterion, CrossEntropy, MissProbability, ModelLoss, SmoothMargin
 from certus.runs.directory import RunDirectory
 from certus.runs.factory import load_data, load_same_data, read_settings, rebuild_model
-from certus.runs.files import deserialize
+from certus.runs.serialization import deserialize
 from certus.runs.settings import Settings
 from certus.storage.files import RunError
 
