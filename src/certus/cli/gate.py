@@ -113,8 +113,8 @@ def _certified(subject: Subject, wanted: Sequence[Requirement], confidence: floa
     file, smoothed = folder / "certificate.json", folder / "smoothing.json"
     voted = any(requirement.quantity == "vote" for requirement in wanted)
     if voted and not smoothed.exists():
-        remedy = f"certus certify {subject.path} --smoothing SIGMA makes one"
-        raise ArgumentError(f"`--require` must find a certificate by smoothing, for vote; {remedy}.")
+        remedy = f"`certus certify {subject.path} --smoothing SIGMA` writes it"
+        raise ArgumentError(f"`--require vote` needs {smoothed}, which does not exist: {remedy}.")
     if voted or (smoothed.exists() and not file.exists()):
         return smoothed
     rhos = {requirement.rho for requirement in wanted if requirement.rho is not None}

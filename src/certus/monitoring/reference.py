@@ -87,7 +87,7 @@ def reference_of(
         if given is not None:
             own = gather(given)
             same = own[0].shape == rows.inputs.shape and torch.equal(own[0], rows.inputs.double())
-            require(same, "reference", "be the certified rows, or left out", f"{len(own[0])} others")
+            require(same, "reference", "be the certified rows, or be left out", f"{len(own[0])} other rows")
         return Reference(
             rows.inputs.double(), rows.targets, *certificate.source.geometry(), trained, certificate.about
         )
