@@ -186,6 +186,5 @@ def _show(
 
 
 def _worst(results: list[MonitorResult]) -> MonitorResult:
-    """The result to explain: the alarm, or else the check, with the largest distance beyond its "
-    "alarm line."""
+    """Return the result to explain: the alarm farthest above its line, or else the check nearest to it."""
     return max(results, key=lambda result: (result.alarm, result.statistic - result.line))

@@ -76,8 +76,8 @@ class Reference:
 def reference_of(
     certificate: Certificate, given: DataLike | None = None, trained: LoadedRun | None = None
 ) -> Reference:
-    """Collect the reference; raise ``ArgumentError`` where rows are missing, or are not the "
-    "certified ones."""
+    """Collect the reference; raise ``ArgumentError`` where rows are missing, or are not the
+    certified ones."""
     if certificate.weights is not None:
         raise UnsupportedError(
             "Certificates with weights of samples cannot be monitored: their rows count unequally."

@@ -150,7 +150,7 @@ def measure_run(
     path, noisy = (folder / CERTIFICATE_FOLDER / name for name in ("certificate.json", "smoothing.json"))
     if not path.exists() and not noisy.exists():
         own = f" --model {trained.settings.model}" if is_own_file(trained.settings.model) else ""
-        remarks.append(f"No certificate yet: certus certify {folder}{own} --rho 0.01 makes one.")
+        remarks.append(f"No certificate yet: `certus certify {folder}{own} --rho 0.01` writes one.")
     certificate = load(path, verified, "The certificate")
     stable = folder / OWN_LABELS_FOLDER / "certificate.json"
     stability = load(stable, verified, "The certificate of predicted labels")
