@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import secrets
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -85,6 +85,16 @@ def dask_cluster(address: str | None) -> Iterator[None]:
         raise ArgumentError(f"`cluster` must {rule}; got {address}: {reason}") from None
     with client, joblib.parallel_config(backend="dask"):
         yield
+
+
+@contextmanager
+def closed_quietly(results: Generator[Any]) -> Iterator[Generator[Any]]:
+    """Close the results of joblib after the block, without warnings of tasks that Ctrl-C left unfinished."""
+    try:
+        yield results
+    finally:
+        with warnings.catch_warnings(action="ignore"):
+            results.close()
 
 
 @contextmanager
@@ -294,16 +304,11 @@ class Mapper:
                     )
                     for portion, arguments in block
                 ]
-                results = parallel(calls)
-                try:
+                with closed_quietly(parallel(calls)) as results:
                     for result, kept in results:
                         for outputs in kept:
                             original.check(*outputs)
                         yield result
-                finally:
-                    with warnings.catch_warnings():  # of tasks that are not finished after Ctrl-C
-                        warnings.simplefilter("ignore")
-                        results.close()
 
 
 def _shared(network: Bytes) -> Any:

@@ -29,14 +29,9 @@ def certificate_parts(certificate: Certificate) -> list[Part]:
     population, proof = certificate.population, certificate.no_proof is None
     accuracies, rates = accuracy_tables(certificate), rate_tables(certificate)
     tables = [*bracket_tables(certificate), *rates, *accuracies]
-    sentences = [_bracket_words(certificate)]
-    if certificate.labels == "predicted":
-        changed = " Changed: the share of the samples whose prediction changes." if proof else ""
-        sentences.append(f"{PREDICTED_LABELS_STATEMENT}{changed}")
-    if certificate.over_rows:
-        sentences.append(ROWS_STATEMENT)
-    if certificate.deployment is not None:
-        sentences.append(FLOAT32_STATEMENT)
+    sentences = [_bracket_words(certificate), *scope_sentences(certificate)]
+    if certificate.labels == "predicted" and proof:
+        sentences.append("Changed: the share of the samples whose prediction changes.")
     if not proof:
         sentences.append(f"No proof: {certificate.no_proof}")
     sentences.append(differing_words(certificate))
@@ -66,6 +61,16 @@ def certificate_parts(certificate: Certificate) -> list[Part]:
     if any("vacuous" in cell for table in tables for row in table.body for cell in row):
         sentences.append(vacuous_words(certificate))
     return [*tables, *filter(None, sentences)]
+
+
+def scope_sentences(certificate: Certificate) -> list[str]:
+    """Return sentences about the labels, moves and arithmetic of a certificate, unless they are usual."""
+    scope = {
+        PREDICTED_LABELS_STATEMENT: certificate.labels == "predicted",
+        ROWS_STATEMENT: certificate.over_rows,
+        FLOAT32_STATEMENT: certificate.deployment is not None,
+    }
+    return [sentence for sentence, applies in scope.items() if applies]
 
 
 def bracket_tables(certificate: Certificate) -> list[PlainTable]:
