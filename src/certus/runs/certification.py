@@ -195,22 +195,24 @@ def _about(
         "settings": settings.as_json(),
         **{name: serialize(part) for name, part in problem.items()},
         "digests": fingerprint(trained, settings),
+        **circumstances(),
+    }
+
+
+def circumstances() -> dict[str, Any]:
+    """Return the code, the versions and the machine that a certificate is computed with, as JSON."""
+    names = ("numpy", "scipy", "torch", "scikit-learn", "safetensors")
+    return {
         "threads": torch.get_num_threads(),
         "code_digest": code_digest(),
         "certus_version": certus.__version__,
         "torch_version": torch.__version__,
-        "environment": environment(),
-    }
-
-
-def environment() -> dict[str, str]:
-    """Return the versions and the machine that a certificate was computed with."""
-    names = ("numpy", "scipy", "torch", "scikit-learn", "safetensors")
-    return {
-        "python": platform.python_version(),
-        "platform": platform.platform(),
-        "machine": platform.machine(),
-        **{name: metadata.version(name) for name in names},
+        "environment": {
+            "python": platform.python_version(),
+            "platform": platform.platform(),
+            "machine": platform.machine(),
+            **{name: metadata.version(name) for name in names},
+        },
     }
 
 

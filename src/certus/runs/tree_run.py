@@ -33,7 +33,7 @@ from certus.datasets.raw_table import RawTable, csv_table, parquet_table
 from certus.errors import ArgumentError, require, truncate
 from certus.kernel.check import Checked
 from certus.kernel.trees import Prices
-from certus.runs.certification import uniform_label_cost, verify_about
+from certus.runs.certification import circumstances, uniform_label_cost, verify_about
 from certus.runs.directory import require_new_run
 from certus.runs.settings import CertifySettings, column_costs
 from certus.storage.files import CorruptFileError, RunError, Sha256, convert, read_json, read_regular
@@ -210,8 +210,7 @@ def certify_tree_run(
             "settings": settings.as_json(),
             "digests": {"weights": run.settings.model_sha256, "samples": run.settings.data_sha256},
             "library": run.reading.library,
-            "certus_version": certus.__version__,
-            "torch_version": torch.__version__,
+            **circumstances(),
         }
     )
     return certificate
