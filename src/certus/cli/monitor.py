@@ -145,15 +145,15 @@ def monitor(
 def _checked(trained: LoadedRun, file: Path) -> Certificate:
     """Read a certificate about a run, which the kernel proves again where it can."""
     from certus.certificates.certificate import Certificate
-    from certus.cli.subject import NetworkSubject, checked_certificate, stated_settings
+    from certus.cli.certified_run import CertifiedNetwork, checked_certificate, stated_settings
     from certus.runs.verification import is_smoothed
 
     require(not is_smoothed(file), "--certificate", "be a certificate of the model without noise", file)
-    subject = NetworkSubject(trained, locking=False)
+    certified = CertifiedNetwork(trained, locking=False)
     try:
-        certificate, _ = checked_certificate(subject, file)
+        certificate, _ = checked_certificate(certified, file)
     except UnsupportedError as reason:
-        stated_settings(subject, file)
+        stated_settings(certified, file)
         messages.print(f"The certificate is not re-checked: {reason}")
         certificate = Certificate.load(file)
     assert isinstance(certificate, Certificate)
