@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from certus._defaults import ESTIMATOR
 from certus.certificates import Certificate, certify
-from certus.certificates.trees import INTERRUPTED
+from certus.certificates.tree_refinement import INTERRUPTED
 from certus.costs import Cost, LabelCost, SquaredL2
 from certus.data import choose_rows
 from certus.errors import ArgumentError, require, require_count, require_number
