@@ -80,7 +80,7 @@ def test_the_test_would_notice(answers: dict[str, tuple[int, str, list[str]]]) -
         "train": "Missing argument 'DATA'.",
         "train digits --lr abc": "`--lr` must be a number; got 'abc'.",
         "train digits --epochs 1.5": "`--epochs` must be a whole number; got '1.5'.",
-        "certify run --rho 1 --rho x": "`--rho` must be a number; got '1', 'x'.",
+        "certify run --rho 1 --rho x": "`--rho` must be a number, or from:FILE; got '1', 'x'.",
         "train digits --method wmr": "got 'wmr'. Did you mean wrm?",
         "data fetch": "No such command 'fetch'. `certus data --help` lists them.",
         "data gett": "No such command 'gett'. Did you mean 'get'?",
