@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 import certus
+from certus.inner.methods import ERM
 from certus.layers import UnitRows
 from certus.models import build_model
 from studies.lipschitz import _QUICK, STUDY, Plan, RadiusCurve, margin_radii
@@ -23,7 +24,7 @@ from tests.pictures import line_of
 
 def test_a_small_measurement_is_shown_and_drawn(tmp_path: Path) -> None:
     workspace = Workspace(tmp_path)
-    plan = replace(_QUICK["digits"], epochs=2, images=60, few=12, restarts=1)
+    plan = replace(_QUICK["digits"], epochs=2, images=30, few=4, restarts=1, model="lipschitz:8x2")
     measured: dict[str, Any] = {}
     for part in STUDY.parts(Scale.QUICK):
         settings = asdict(plan) if part.name.startswith("digits") else part.settings
@@ -39,7 +40,7 @@ def test_a_small_measurement_is_shown_and_drawn(tmp_path: Path) -> None:
         assert bracket["error_low"] <= bracket["error_high"]
     assert STUDY.text is not None
     text = STUDY.text(measured)
-    assert "certus audit lipschitz:16x3 --weights results/lipschitz/digits.safetensors --data digits" in text
+    assert "certus audit lipschitz:8x2 --weights results/lipschitz/digits.safetensors --data digits" in text
     assert STUDY.verdicts(measured) == []
     axes = STUDY.pictures[0].draw(measured).axes[0]
     shares = [entry["within"]["0.5"] for entry in row["curve"]]
@@ -52,7 +53,7 @@ def test_curves_go_on_where_a_training_goes_on(tmp_path: Path) -> None:
     data = certus.datasets.digits()
     model = build_model("lipschitz:8x2", data)
     path = tmp_path / "curve.json"
-    state = TrainingState(model, torch.optim.SGD(model.parameters()), None, certus.ERM())
+    state = TrainingState(model, torch.optim.SGD(model.parameters()), None, ERM())
     for epoch in (1, 2):
         curve = RadiusCurve(path, data.calibration[:50], (0.1,))
         curve.on_train_start(state, 2, 1)
