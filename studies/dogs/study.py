@@ -391,7 +391,7 @@ STUDY = Study(
     name="dogs",
     title="Features of ResNet-50, and pixels (CIFAR-10 in place of Stanford Dogs)",
     labels=("section:dogs", "fig:supremum", "fig:dogs-theory", "fig:dogs-hacky"),
-    minutes={Scale.QUICK: 2, Scale.PAPER: 95},
+    minutes={Scale.QUICK: 2, Scale.FULL: 95},
     parts=_parts,
     pictures=(
         Picture(
@@ -415,6 +415,6 @@ STUDY = Study(
     ),
     verdicts=dog_verdicts,
     text=_text,
-    scope={Scale.QUICK: _QUICK, Scale.PAPER: _SMALLER},
+    scope={Scale.QUICK: _QUICK, Scale.FULL: _SMALLER},
     datasets=("cifar10", "resnet50"),
 )

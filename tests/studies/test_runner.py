@@ -47,7 +47,7 @@ def _squares(*numbers: int) -> Study:
         name="squares",
         title="Squares",
         labels=("eqn:square",),
-        minutes={Scale.QUICK: 1, Scale.PAPER: 2},
+        minutes={Scale.QUICK: 1, Scale.FULL: 2},
         parts=lambda scale: [Part(f"part-{i}", {"number": n}, _square) for i, n in enumerate(numbers)],
         pictures=(Picture("plot", "Squares.", _draw),),
         verdicts=lambda measured: [
@@ -94,7 +94,7 @@ def test_other_settings_or_a_new_revision_are_measured_again(tmp_path: Path) -> 
     make(_squares(2, 3), tmp_path)
     assert make(_squares(2, 5), tmp_path) == ["5"]
     assert make(replace(_squares(2, 5), revision=2), tmp_path) == ["2", "5"]
-    assert make(_squares(2, 5), tmp_path, Scale.PAPER) == ["2", "5"], "kept by scale"
+    assert make(_squares(2, 5), tmp_path, Scale.FULL) == ["2", "5"], "kept by scale"
 
 
 def test_a_damaged_part_is_refused(tmp_path: Path) -> None:
@@ -133,10 +133,10 @@ def test_a_page_says_when_its_parts_were_measured_not_when_it_was_drawn(
 
 
 def test_a_quick_look_never_replaces_the_papers_scale(tmp_path: Path) -> None:
-    make(_squares(2, 3), tmp_path, Scale.PAPER)
+    make(_squares(2, 3), tmp_path, Scale.FULL)
     with pytest.raises(ArgumentError, match=r"`--output` must be another folder.*squares holds the paper's"):
         make(_squares(2, 3), tmp_path)
-    assert make(_squares(2, 3), tmp_path, Scale.PAPER) == []
+    assert make(_squares(2, 3), tmp_path, Scale.FULL) == []
 
 
 def test_a_page_of_ones_own_is_never_replaced(tmp_path: Path) -> None:
@@ -213,7 +213,7 @@ def test_written_files(tmp_path: Path) -> None:
 
 
 def test_a_statement_that_does_not_hold_says_no(tmp_path: Path) -> None:
-    make(_squares(2, 4), tmp_path, Scale.PAPER)
+    make(_squares(2, 4), tmp_path, Scale.FULL)
     assert "square: 16 (*estimated*) | no |" in (tmp_path / "results/README.md").read_text()
 
 
