@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from studies.page import WRITTEN_BY, markdown_table, quantity_text
-from studies.study import Outcome
+from studies.study import Outcome, Scale
 
 MOST_WORDS = 25
 BEFORE = {"yes": 37, "partly": 1, "no": 30, "not comparable": 25}
@@ -105,7 +105,8 @@ def _cells(row: PaperRow, content: Mapping[str, Any]) -> list[str]:
     counts = Counter(entry["outcome"] for entry in verdicts)
     listed = ", ".join(f"{counts[str(each)]} {each}" for each in Outcome if counts[str(each)])
     page = f"{row.study}/README.md"
-    name = f"{row.what} ([page]({page}))"
+    quick = ", quick" if content.get("scale") == Scale.QUICK else ""
+    name = f"{row.what} ([page]({page}){quick})"
     image = f'<img src="{row.study}/{row.picture}" width="110">' if row.picture else ""
     supported = f"**{outcome}**" + (f" ({listed})" if len(counts) > 1 else "")
     close, why = (numbers_of(text, verdicts) for text in (row.close, row.why))

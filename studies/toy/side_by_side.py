@@ -107,7 +107,7 @@ def train_side_by_side(
             inputs, targets = together.for_all([data[row] for row in rows])
             moved = inputs if move is None else move(together, inputs, targets)
             optimizer.zero_grad()
-            (together(moved, targets).sum() / len(rows[0])).backward()  # type: ignore[no-untyped-call]
+            (together(moved, targets).sum() / len(rows[0])).backward()
             optimizer.step()
         if schedule is not None:
             schedule.step()

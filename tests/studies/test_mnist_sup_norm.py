@@ -27,28 +27,11 @@ def test_seeds_become_their_mean_and_range() -> None:
     assert (curve.low, curve.high) == ([0.0, 0.2, 0.4], [0.1, 0.4, 0.5])
 
 
-@pytest.mark.parametrize(
-    ("changed", "agrees"),
-    [
-        ({}, True),
-        ({"fgm": (0.0, 0.1, 0.05)}, False),
-        ({"fgm": (0.0, 0.15, 0.25)}, None),
-        ({"pgm": (0.0, 0.6, 0.4)}, False),
-        ({"erm": (0.0, 0.1, 0.1)}, False),
-    ],
-)
-def test_claims_about_attacks(changed: dict[str, tuple[float, ...]], agrees: bool | None) -> None:
-    errors = dict.fromkeys(MNIST_METHODS, (0.0, 0.3, 0.4)) | {"erm": (0.0, 0.5, 0.9), "wrm": (0.5, 0.1, 0.2)}
-    measured = {f"pgm-{name}-0": sweep_of(name, 0, *values) for name, values in (errors | changed).items()}
-    claims = attack_verdicts(measured, {"pgm": "fig:mnist"}, above=0.05)
-    assert [one.outcome for one in claims] == [outcome_of(agrees)] * 2
-
-
 def test_leads_within_the_sampling_error() -> None:
     """Of 100 images: 20 errors cannot be told from 30, 10 can from 50."""
     errors = dict.fromkeys(MNIST_METHODS, (0.0, 0.3, 0.5)) | {"wrm": (0.0, 0.2, 0.1)}
     measured = {f"pgm-{name}-0": sweep_of(name, 0, *values) for name, values in errors.items()}
-    for one in attack_verdicts(measured, {"pgm": "fig:mnist"}, above=0.05):
+    for one in attack_verdicts(measured, {"pgm": "fig:mnist"}):
         first, last = (one.ours[f"gap at {share} C"].high for share in (0.1, 0.2))
         assert first is not None
         assert last is not None

@@ -51,6 +51,11 @@ def _networks(count: int, activation: type[nn.Module] = nn.ELU) -> list[nn.Seque
         return [toy_mlp(activation) for _ in range(count)]
 
 
+def _steepen(model: nn.Sequential) -> None:
+    """Make the loss steep enough that points move far."""
+    nn.init.normal_(next(model.parameters()), std=2.0, generator=torch.Generator().manual_seed(1))
+
+
 def _train_alone(model: nn.Sequential, data: Samples, steps: int, epochs: int) -> nn.Sequential:
     """Algorithm 1 as the paper prints it, with full batches: x ← x + (x₀ + ∇ℓ(x)/2γ − x)/√t, then Adam."""
     loss = nn.CrossEntropyLoss(reduction="none")
@@ -96,7 +101,7 @@ def test_ascents_side_by_side_are_those_of_each_network() -> None:
     """Also the adaptive one, which drops samples of different networks at different times."""
     data, models = load("rings").train[torch.arange(200)], _networks(3)
     for model in models:
-        nn.init.normal_(model[0].weight, std=2.0, generator=torch.Generator().manual_seed(1))
+        _steepen(model)
     together = SideBySide(models, 2)
     ascent = WRM(TOY_GAMMA, maximizer=BarzilaiBorwein(1e-5, 50))
     solved = ascent.solve(together, *together.for_all([data] * 3))
@@ -110,7 +115,7 @@ def test_ascents_side_by_side_are_those_of_each_network() -> None:
 def test_fgm_moves_by_the_root_of_the_level_of_wrm(ascent: str) -> None:
     """ε² = ρ̂_n(θ_WRM), each network by its own [eqn:fgm-fair]."""
     models, train = _networks(2), load("rings").train
-    nn.init.normal_(models[1][0].weight, std=2.0, generator=torch.Generator().manual_seed(1))
+    _steepen(models[1])
     for radius, model in zip(radii_of_fgm(models, ascent), models, strict=True):
         maximizer = PaperAscent(15) if ascent == "paper" else BarzilaiBorwein(1e-4, 32)
         wrm = WRM(TOY_GAMMA, maximizer=maximizer)
