@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -40,7 +41,7 @@ ASCENTS: dict[str, Maximizer] = {
     "paper": PaperAscent(15),
     "adaptive": default_maximizer(WRM(TOY_GAMMA).cost),
 }
-_PRECISE = default_maximizer(WRM(TOY_GAMMA).cost, tolerance=1e-6, max_gradients=500)
+_PRECISE = default_maximizer(WRM(TOY_GAMMA).cost, tolerance=1e-5, max_gradients=150)
 
 
 def measure_networks(workspace: Workspace, settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -48,12 +49,18 @@ def measure_networks(workspace: Workspace, settings: Mapping[str, Any]) -> dict[
     models = {method: networks(workspace, settings, method) for method in METHODS}
     elu, shown = settings["activation"] == "elu", shown_seed(workspace, settings)
     bounds = [input_smoothness(model, input_shape=(2,)) for model in models["wrm"]] if elu else []
+    about = {"study": "toy", **settings}
+    levels = workspace.cached({"what": "levels", **about}, lambda: _levels(models["wrm"], precise=elu))
+    concave = [
+        workspace.cached_number({"what": f"concave {seed}", **about}, partial(_concave, model))
+        for seed, model in enumerate(models["wrm"] if elu else [])
+    ]
     return {
         **{name: settings[name] for name in ("activation", "ascent", "schedule")},
         "methods": {method: [_boundary(model) for model in models[method]] for method in METHODS},
-        "levels": _levels(models["wrm"], precise=elu),
+        "levels": levels,
         "epsilon": radii_of_fgm(models["wrm"], settings["ascent"]).tolist(),
-        "concave": [_concave(model) for model in models["wrm"]] if elu else [],
+        "concave": concave,
         "curvature": [bound.curvature if math.isfinite(bound.curvature) else None for bound in bounds],
         "evidence": str(bounds[0].evidence) if bounds else None,
         "shown": {"seed": shown, "lines": {method: _lines(models[method][shown]) for method in METHODS}},

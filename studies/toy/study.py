@@ -388,7 +388,7 @@ def _text(measured: Measured) -> str:
             markdown_table(head, rows),
             "## ρ̂ depends on the ascent that measures it",
             "ρ̂_n(θ_WRM) of the *same* networks, in the median over seeds: by the paper's 15 steps, by the "
-            "adaptive ascent, and by one that goes on to a gap of 10⁻⁶; and the mean of φ that each finds.",
+            "adaptive ascent, and by one that goes on to a gap of 10⁻⁵; and the mean of φ that each finds.",
             _levels_table(measured),
         ]
     )
@@ -421,7 +421,7 @@ def _levels_table(measured: Measured) -> str:
             ["–", "–"] if short is None else [f"{median(short[what]):.1%}" for what in ("share", "part")]
         )
         rows.append([_GROUP_NAMES[name], *numbers])
-    head = ["trained with", "ρ̂, 15 steps", "ρ̂, adaptive", "ρ̂, 10⁻⁶", "φ, 15 steps", "φ, adaptive", "φ, 10⁻⁶"]
+    head = ["trained with", "ρ̂, 15 steps", "ρ̂, adaptive", "ρ̂, 10⁻⁵", "φ, 15 steps", "φ, adaptive", "φ, 10⁻⁵"]
     return markdown_table([*head, "points cut short", "their part of the difference of ρ̂"], rows)
 
 
