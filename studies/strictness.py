@@ -1,6 +1,6 @@
 """How strict verdicts are: one set of rules for the paper's studies.
 
-The measurements are older than the rules.
+It was written down before the rings were measured again; the numbers of the other studies are older.
 
 1. *Counted cases* (seeds, strengths, cells of a table, values of ρ): a claim holds if it holds in at least
    nine tenths of them; it holds *partly* from a half on; below a half it does not hold.
