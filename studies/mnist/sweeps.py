@@ -11,8 +11,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
+import numpy as np
+import torch
+from torch import Tensor
+
 from certus._names import NORMS
-from certus.attacks.evaluation import Interval, Trial, sweep, typical_length, wilson
+from certus.attacks.evaluation import Interval, Trial, paired_errors, sweep, typical_length, wilson
 from certus.data import Samples
 from certus.display.figures import Curve, Panel
 from certus.losses import ModelLoss
@@ -34,6 +38,48 @@ def difference_of_proportions(entry: Interval, other: Interval) -> Interval:
     down = math.hypot(entry.value - entry.low, other.high - other.value)
     up = math.hypot(entry.high - entry.value, other.value - other.low)
     return Interval(value, value - down, value + up)
+
+
+def packed_outcomes(wrong: Tensor) -> str:
+    """Return (n,) outcomes as hexadecimal digits, a bit for each image; ``unpacked_outcomes`` reads them."""
+    return np.packbits(wrong.cpu().numpy()).tobytes().hex()
+
+
+def unpacked_outcomes(text: str, count: int) -> Tensor:
+    """Return the (count,) outcomes of ``packed_outcomes``.
+
+    >>> unpacked_outcomes(packed_outcomes(torch.tensor([True, False, True])), 3).tolist()
+    [True, False, True]
+    """
+    return torch.from_numpy(np.unpackbits(np.frombuffer(bytes.fromhex(text), np.uint8), count=count)).bool()
+
+
+def difference_at(
+    first: Sequence[Mapping[str, Any]], second: Sequence[Mapping[str, Any]], norm: str, share: float
+) -> Interval:
+    """Return the error of one method less that of another at a strength, not clipped, over seeds.
+
+    The interval is paired, image by image, where both have one seed whose outcomes were stored; without them
+    it is that of ``difference_of_proportions``.
+    """
+    rows = [_row_at(sweeps[0], norm, share) for sweeps in (first, second)]
+    samples = first[0]["samples"]
+    if len(first) == len(second) == 1 and all("wrong" in row for row in rows):
+        wrong = [unpacked_outcomes(row["wrong"], samples) for row in rows]
+        difference = paired_errors(wrong[0], wrong[1])
+        return Interval(difference.value, difference.low, difference.high)
+    errors = (error_at(sweeps, norm, share) for sweeps in (first, second))
+    return difference_of_proportions(*(wilson(round(error * samples), samples) for error in errors))
+
+
+def _row_at(sweep_of_seed: Mapping[str, Any], norm: str, share: float) -> Mapping[str, Any]:
+    (row,) = (
+        row
+        for row in sweep_of_seed["rows"]
+        if row["norm"] == norm and not row["clipped"] and row["share"] == share
+    )
+    chosen: Mapping[str, Any] = row
+    return chosen
 
 
 def clear_sign(gap: Interval) -> int:
@@ -98,6 +144,8 @@ def _measure_sweep(workspace: Workspace, settings: Mapping[str, Any]) -> dict[st
                 assert error is not None
                 assert trial.epsilon is not None
                 about = {"norm": norm, "clipped": clipped, "share": share, "epsilon": trial.epsilon}
+                assert outcome.errors is not None
+                about |= {"wrong": packed_outcomes(outcome.errors)}
                 rows.append(about | {"error": error.value, "low": error.low, "high": error.high})
     network = {"method": trained.settings.method, "seed": trained.settings.seed}
     return network | {"attack": settings["attack"], "samples": len(data), "rows": rows}
@@ -214,13 +262,8 @@ def attack_verdicts(measured: Measured, labels: Mapping[str, str]) -> list[Verdi
 def _attack_verdict(sweeps: Sweeps, attack: str, norm: str, label: str) -> Verdict:
     own = curve_of(sweeps["wrm"], norm, False)
     assert own is not None
-    samples = sweeps["wrm"][0]["samples"]
-    errors = {
-        share: {method: error_at(ones, norm, share) for method, ones in sweeps.items()}
-        for share in own.strengths
-        if share > 0
-    }
-    cases = [case for at_share in errors.values() for case in _cases(at_share, samples)]
+    strengths = [share for share in own.strengths if share > 0]
+    cases = [case for share in strengths for case in _cases(sweeps, norm, share)]
     decided = [case for case in cases if case is not None]
     return Verdict(
         name=f"{attack.upper()}, {NORM_WORDS[norm]}",
@@ -231,7 +274,7 @@ def _attack_verdict(sweeps: Sweeps, attack: str, norm: str, label: str) -> Verdi
         "whose interval excludes 0; *partly*: half",
         outcome=outcome_of_cases(cases),
         ours={
-            **{f"gap at {share:g} C": points(_lead(at_share, samples)) for share, at_share in errors.items()},
+            **{f"gap at {share:g} C": points(_lead(sweeps, norm, share)) for share in strengths},
             "pairs": Quantity(len(cases), places=0),
             "decided": Quantity(len(decided), places=0),
             "as claimed": Quantity(sum(decided), places=0),
@@ -239,27 +282,22 @@ def _attack_verdict(sweeps: Sweeps, attack: str, norm: str, label: str) -> Verdi
     )
 
 
-def _cases(errors: Mapping[str, float], samples: int) -> list[bool | None]:
+def _cases(sweeps: Sweeps, norm: str, share: float) -> list[bool | None]:
     """Return, at one strength, whether each method errs less than ERM, and WRM less than each other one."""
 
     def below(low: str, high: str) -> bool | None:
-        gap = difference_of_proportions(
-            *(wilson(round(errors[method] * samples), samples) for method in (low, high))
-        )
+        gap = difference_at(sweeps[low], sweeps[high], norm, share)
         return is_below(gap.low, gap.high)
 
-    others = [method for method in errors if method not in ("erm", "wrm")]
+    others = [method for method in sweeps if method not in ("erm", "wrm")]
     return [
         *(below(method, "erm") for method in (*others, "wrm")),
         *(below("wrm", method) for method in others),
     ]
 
 
-def _without(errors: Mapping[str, float], method: str) -> dict[str, float]:
-    return {other: error for other, error in errors.items() if other != method}
-
-
-def _lead(errors: Mapping[str, float], samples: int) -> Interval:
-    """Return the error of WRM less the smallest of the others, with the interval of ``samples`` images."""
-    own, best = errors["wrm"], min(_without(errors, "wrm").values())
-    return difference_of_proportions(*(wilson(round(error * samples), samples) for error in (own, best)))
+def _lead(sweeps: Sweeps, norm: str, share: float) -> Interval:
+    """Return the error of WRM less the smallest of the others."""
+    others = [method for method in sweeps if method != "wrm"]
+    best = min(others, key=lambda method: error_at(sweeps[method], norm, share))
+    return difference_at(sweeps["wrm"], sweeps[best], norm, share)
