@@ -165,7 +165,7 @@ def test_the_certificate_in_noise_is_the_one_in_the_file(place: Path, text: str)
     found = SmoothedCertificate.load(place / "run/certificate/smoothing.json")
     low, high = found.lower(0.01, "vote"), found.bound(0.01, "vote")
     words = f"err or abstain on {at_least(100 * low, 1)}% (stated) and on at most "
-    assert f"{words}{at_most(100 * high, 1)}% (stated, with confidence 0.95)" in text
+    assert f"{words}{at_most(100 * high, 1)}% (proven, with confidence 0.95)" in text
     for name in ("error", "vote"):
         most, least = (line["y"] for line in _told(text)["charts"][f"noise-0-{name}"]["data"][:2])
         place_of = _told(text)["charts"][f"noise-0-{name}"]["data"][0]["x"].index(0.1)

@@ -412,6 +412,7 @@ def sensitivity_charts(place: int, report: RunReport) -> list[Chart]:
         "text": [f"{low:.3f} to {high:.3f}" for _, low, high in finite][::-1],
         "hovertemplate": "%{customdata}: %{text}<extra></extra>",
         "textposition": "none",
+        "marker": {"color": COLOURS[0], "line": {"color": COLOURS[0], "width": 3}},  # narrow ones are seen
     }
     chart["layout"]["xaxis"]["rangemode"] = "normal"
     return [chart]
@@ -424,7 +425,7 @@ def monitor_charts(place: int, checks: Sequence[Mapping[str, Any]]) -> list[Char
         Line("change, in multiples of chance", places, [check["statistic"] for check in checks], COLOURS[6]),
         Line("alarm line", places, [check["line"] for check in checks], COLOURS[1], "dash"),
     ]
-    charts = [line_chart(f"monitor-{place}", lines, "rows of", "change, in multiples of chance")]
+    charts = [line_chart(f"monitor-{place}", lines, "rows of", "change ÷ chance")]
     charts[0]["data"][0] |= {
         "mode": "lines+markers",
         "marker": {"color": [_VERDICTS[check["verdict"]] for check in checks], "size": 10},
@@ -434,7 +435,7 @@ def monitor_charts(place: int, checks: Sequence[Mapping[str, Any]]) -> list[Char
         name = "loss" if checks[-1]["regression"] else "error"
         values = [None if each is None else each[name] for each in met]
         label = "mean loss" if name == "loss" else "error rate"
-        line = Line(f"{label} that was met", places, values, COLOURS[1])
+        line = Line(f"observed {label}", places, values, COLOURS[1])
         charts.append(line_chart(f"monitor-{place}-met", [line], "rows of", label))
         charts[1]["data"][0]["mode"] = "lines+markers"
     for chart in charts:
