@@ -187,6 +187,10 @@ def test_refusals(place: Path, tmp_path: Path) -> None:
     write(tmp_path / "odd.csv", [{"income": "many", "town": "a", "label": "yes"}])
     done = certus("monitor", "run", str(tmp_path / "odd.csv"), folder=place)
     refused(done, "must hold numbers in column")
+    header = "income,town,label\n"
+    for rows, message in (("", "hold at least one row"), ("1,a,yes\n", "hold at least 2 rows")):
+        (tmp_path / "few.csv").write_text(header + rows)
+        refused(certus("monitor", "run", str(tmp_path / "few.csv"), folder=place), message)
 
 
 def test_without_a_certificate_it_says_how_to_make_one(place: Path, tmp_path: Path) -> None:

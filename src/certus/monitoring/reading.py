@@ -202,6 +202,7 @@ def _encoded(table: RawTable, reference: Reference) -> Batch:
     assert reference.data is not None
     trained = reference.trained
     options = None if trained is None else trained.settings.table
+    require(len(table) > 0, "new", "hold at least one row", f"a header alone in {table.source}")
     rows = new_rows(reference.data, table, options, partial=True)
     return Batch(rows.inputs, rows.targets, table, rows.notes)
 

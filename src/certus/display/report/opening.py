@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
+from torch import Tensor
 
 from certus._format import at_least, at_most
-from certus.certificates.certificate import Bracket
+from certus.certificates.certificate import Bracket, Certificate
 from certus.display.report.contents import RunReport, move_example, plain, train_command
 from certus.display.text import PlainTable, make_table
 from certus.errors import CertusError
@@ -61,6 +62,62 @@ class Number:
     sentence: str
 
 
+@dataclass(frozen=True, eq=False)
+class Subject:
+    """What an opening is about: the run of a network, or of a tree model.
+
+    Attributes:
+        classes: number of classes; None for a regression. targets: (n,) of ``rows``.
+        error, loss: on these rows as they are, if they are known; squared: whether the loss is a squared
+            error; target_scale: its unit, in those of the source.
+        example: a move that costs ρ in every row, in the units of the data; empty if there is none.
+        training: function of ρ that returns the command that trains such a model with a certificate, if any.
+        monitored: whether ``certus monitor`` takes the run; rounded: whether the proof covers the arithmetic
+            of the model in use.
+    """
+
+    name: str
+    certificate: Certificate | None
+    smoothed: SmoothedCertificate | None
+    classes: int | None
+    class_names: Sequence[str] | None
+    targets: Tensor
+    rows: str
+    error: float | None
+    loss: float | None
+    squared: bool
+    target_scale: float | None
+    units: str
+    example: Callable[[float], str]
+    training: Callable[[float], str] | None
+    monitored: bool = True
+    rounded: bool = False
+
+
+def subject_of(report: RunReport) -> Subject:
+    """Return the subject of the report of a network's run."""
+    trained = report.trained
+    data, result = trained.data, trained.run.result
+    assert result is not None  # it was opened as a complete run
+    test = result["test"]
+    return Subject(
+        name=report.name,
+        certificate=report.certificate,
+        smoothed=report.smoothed,
+        classes=data.classes,
+        class_names=data.class_names,
+        targets=data.test.targets,
+        rows=f"{len(data.test):,} test rows",
+        error=1 - test["accuracy"] if "accuracy" in test else None,
+        loss=test["loss"],
+        squared=type(trained.certified_criterion).__name__ == "SquaredError",
+        target_scale=None if data.target_scale is None else data.target_scale[1],
+        units=data.units,
+        example=lambda rho: move_example(rho, trained),
+        training=lambda rho: _certified_training(report, rho),
+    )
+
+
 @dataclass(frozen=True)
 class Opening:
     """The opening about one run.
@@ -83,136 +140,134 @@ class Opening:
     steps: tuple[tuple[str, str], ...]
 
 
-def opening_of(report: RunReport, purpose: Purpose) -> Opening:
+def opening_of(subject: Subject, purpose: Purpose) -> Opening:
     """Return the opening about a run."""
-    certificate = report.certificate
+    certificate = subject.certificate
     worst = None if certificate is None else certificate.bracket(max(certificate.rhos))
-    constant, answer = _constant(report)
+    constant, answer = _constant(subject)
     numbers = (
-        _today(report, constant, answer),
-        _within(report, worst, constant, answer),
-        _population(report, worst, constant),
+        _today(subject, constant, answer),
+        _within(subject, worst, constant, answer),
+        _population(subject, worst, constant),
     )
-    outcome, verdict, asked = _verdict(report, purpose.requirements)
-    scale = "" if worst is None or worst.rho == 0 else _scale(report, worst)
+    outcome, verdict, asked = _verdict(subject, purpose.requirements)
+    scale = "" if worst is None or worst.rho == 0 else _scale(subject, worst)
     return Opening(
-        name=report.name,
+        name=subject.name,
         outcome=outcome,
         verdict=verdict,
         asked=asked,
         numbers=numbers,
         scale=scale,
-        gaps=tuple(_gaps(report, worst)),
-        steps=tuple(_steps(report, worst, outcome)),
+        gaps=tuple(_gaps(subject, worst)),
+        steps=tuple(_steps(subject, worst, outcome)),
     )
 
 
-def _labelled(report: RunReport) -> bool:
-    return report.trained.data.classes is not None
+def _labelled(subject: Subject) -> bool:
+    return subject.classes is not None
 
 
 def _share(value: float, *, up: bool) -> str:
     return f"{(at_most if up else at_least)(100 * value, 1)}%"
 
 
-def _written(report: RunReport, value: float, *, up: bool) -> str:
+def _written(subject: Subject, value: float, *, up: bool) -> str:
     """Write an error rate in per cent, or a loss, rounded outwards."""
-    return _share(value, up=up) if _labelled(report) else (at_most if up else at_least)(value, 4)
+    return _share(value, up=up) if _labelled(subject) else (at_most if up else at_least)(value, 4)
 
 
-def _constant(report: RunReport) -> tuple[float, str]:
+def _constant(subject: Subject) -> tuple[float, str]:
     """Return the error (or squared error) of the best constant answer on the test rows, and that answer."""
-    targets = report.trained.data.test.targets
-    if not _labelled(report):
+    targets = subject.targets
+    if not _labelled(subject):
         return float(targets.double().var(correction=0)), "their mean"
     counts = torch.bincount(targets)
     label = int(counts.argmax())
-    names = report.trained.data.class_names
+    names = subject.class_names
     name = names[label] if names and label < len(names) else str(label)
     return 1 - float(counts[label]) / len(targets), f"“{name}”"
 
 
-def _today(report: RunReport, constant: float, answer: str) -> Number:
-    result = report.trained.run.result
-    assert result is not None  # it was opened as a complete run
-    test, data = result["test"], report.trained.data
-    rows = f"{len(data.test):,} test rows"
-    if "accuracy" in test:
-        value = f"{1 - test['accuracy']:.1%}"
+def _today(subject: Subject, constant: float, answer: str) -> Number:
+    if subject.error is not None:
+        value = f"{subject.error:.1%}"
         sentence = (
-            f"{value} of the predictions on {rows} are wrong. Always answering {answer} would be wrong on "
-            f"{constant:.1%}."
+            f"{value} of the predictions on {subject.rows} are wrong. Always answering {answer} would be "
+            f"wrong on {constant:.1%}."
         )
         return Number("Today", value, "attained", sentence)
-    value = f"{test['loss']:.4g}"
-    sentence = f"The mean loss on {rows} is {value}."
-    if type(report.trained.certified_criterion).__name__ == "SquaredError":
+    if subject.loss is None:
+        return Number("Today", "–", "not computed", f"The loss on {subject.rows} is not known.")
+    value = f"{subject.loss:.4g}"
+    sentence = f"The mean loss on {subject.rows} is {value}."
+    if subject.squared:
         typical = ""
-        if data.target_scale is not None:
-            typical = f", a typical error of {plain(math.sqrt(test['loss']) * data.target_scale[1])}"
+        if subject.target_scale is not None:
+            typical = f", a typical error of {plain(math.sqrt(subject.loss) * subject.target_scale)}"
         sentence = (
-            f"The mean squared error on {rows} is {value}{typical}. Always answering {answer} would have "
-            f"{constant:.4g}."
+            f"The mean squared error on {subject.rows} is {value}{typical}. Always answering {answer} would "
+            f"have {constant:.4g}."
         )
     return Number("Today", value, "attained", sentence)
 
 
-def _sides(report: RunReport, worst: Bracket) -> tuple[float | None, float | None]:
+def _sides(subject: Subject, worst: Bracket) -> tuple[float | None, float | None]:
     """Attained and proven sides of the error rate, or of the loss of a regression."""
-    if _labelled(report):
+    if _labelled(subject):
         return worst.error_low, worst.error_high
     high = worst.loss_high if math.isfinite(worst.loss_high) else None
     return worst.loss_low, high
 
 
-def _claim(report: RunReport, value: float) -> str:
+def _claim(subject: Subject, value: float) -> str:
     """State an upper bound: "at most 12.0% of the predictions are wrong", "the mean loss is at most 0.3"."""
-    certificate, most = report.certificate, f"at most {_written(report, value, up=True)}"
-    if not _labelled(report):
+    certificate, most = subject.certificate, f"at most {_written(subject, value, up=True)}"
+    if not _labelled(subject):
         return f"the mean loss is {most}"
     changed = certificate is not None and certificate.labels == "predicted"
     return f"{most} of the predictions {'change' if changed else 'are wrong'}"
 
 
-def _attained(report: RunReport, low: float | None) -> str:
+def _attained(subject: Subject, low: float | None) -> str:
     """State the lower side: data that were found."""
-    if low is None or report.certificate is None:
+    if low is None or subject.certificate is None:
         return ""
-    when = " when the certificate was made" if report.certificate.lower_evidence == "stated" else ""
-    least = _written(report, low, up=False)
-    return f" It can be as bad as {least}: such data were found{when} ({report.certificate.lower_evidence})."
+    when = " when the certificate was made" if subject.certificate.lower_evidence == "stated" else ""
+    least = _written(subject, low, up=False)
+    return f" It can be as bad as {least}: such data were found{when} ({subject.certificate.lower_evidence})."
 
 
-def _within(report: RunReport, worst: Bracket | None, constant: float, answer: str) -> Number:
-    name, certificate = "In the worst case", report.certificate
+def _within(subject: Subject, worst: Bracket | None, constant: float, answer: str) -> Number:
+    name, certificate = "In the worst case", subject.certificate
     if worst is None or certificate is None:
-        if report.smoothed is not None:
-            return _in_noise(report.smoothed)
+        if subject.smoothed is not None:
+            return _in_noise(subject.smoothed)
         words = "No certificate has been made, so nothing is known about data that move."
         return Number(name, "–", "not computed", words)
-    low, high = _sides(report, worst)
+    low, high = _sides(subject, worst)
     if high is None or certificate.no_proof is not None:
-        what = "rate of wrong predictions" if _labelled(report) else "mean loss"
+        what = "rate of wrong predictions" if _labelled(subject) else "mean loss"
         words = f"If the data move that far, no upper bound on the {what} is proven."
-        return Number(name, "no bound", "not proven", words + _attained(report, low))
-    sentence = f"If the data move that far, {_claim(report, high)}.{_attained(report, low)}"
-    if _labelled(report) and certificate.labels == "given" and high >= constant:
+        return Number(name, "no bound", "not proven", words + _attained(subject, low))
+    sentence = f"If the data move that far, {_claim(subject, high)}.{_attained(subject, low)}"
+    if _labelled(subject) and certificate.labels == "given" and high >= constant:
         sentence += f" The bound is no better than always answering {answer} ({constant:.1%})."
-        sentence += _useful(report, constant)
-    return Number(name, f"≤ {_written(report, high, up=True)}", str(certificate.evidence), sentence)
+        sentence += _useful(subject, constant)
+    return Number(name, f"≤ {_written(subject, high, up=True)}", str(certificate.evidence), sentence)
 
 
-def _useful(report: RunReport, constant: float) -> str:
+def _useful(subject: Subject, constant: float) -> str:
     """Name the largest certified ρ whose bound is better than the best constant answer."""
-    assert report.certificate is not None
-    curve = [each for each in report.certificate.curve() if each.rho > 0]
+    assert subject.certificate is not None
+    curve = [each for each in subject.certificate.curve() if each.rho > 0]
     better = [each for each in curve if each.error_high is not None and each.error_high < constant]
     if not better:
         return ""
     largest = max(better, key=lambda each: each.rho)
     assert largest.error_high is not None
     return (
-        f" Up to ρ = {largest.rho:g} it is better: at most {_written(report, largest.error_high, up=True)}."
+        f" Up to ρ = {largest.rho:g} it is better: at most {_written(subject, largest.error_high, up=True)}."
     )
 
 
@@ -236,33 +291,33 @@ def _in_noise(certificate: SmoothedCertificate) -> Number:
     return Number("In the worst case, with noise", f"≤ {value}", str(certificate.evidence), sentence)
 
 
-def _population(report: RunReport, worst: Bracket | None, constant: float) -> Number:
-    name, certificate = "For new rows of the same kind", report.certificate
-    if certificate is None and report.smoothed is not None:
+def _population(subject: Subject, worst: Bracket | None, constant: float) -> Number:
+    name, certificate = "For new rows of the same kind", subject.certificate
+    if certificate is None and subject.smoothed is not None:
         words = "Nothing is proven about this model if it is used without the noise."
         return Number("Without noise", "no bound", "not proven", words)
     people = None if certificate is None else certificate.population
-    high = None if worst is None else worst.population_error if _labelled(report) else worst.population_loss
+    high = None if worst is None else worst.population_error if _labelled(subject) else worst.population_loss
     if certificate is None or worst is None or people is None or high is None:
         words = (
             "Not computed. The two other numbers are about these rows alone, not about the source that they "
             "were drawn from."
         )
         return Number(name, "–", "not computed", words)
-    clipped = "" if _labelled(report) else f" Losses above {people.clip:.4g} count as {people.clip:.4g}."
+    clipped = "" if _labelled(subject) else f" Losses above {people.clip:.4g} count as {people.clip:.4g}."
     sentence = (
-        f"If new rows from the same source move that far, {_claim(report, high)}, with confidence "
+        f"If new rows from the same source move that far, {_claim(subject, high)}, with confidence "
         f"{people.confidence:.0%}.{clipped} This assumes that the certified rows are independent draws, and "
         "that nothing was tuned on them."
     )
-    if _labelled(report) and certificate.labels == "given" and high >= constant:
+    if _labelled(subject) and certificate.labels == "given" and high >= constant:
         sentence += f" The bound is no better than the best constant answer ({constant:.1%})."
-    return Number(name, f"≤ {_written(report, high, up=True)}", str(certificate.evidence), sentence)
+    return Number(name, f"≤ {_written(subject, high, up=True)}", str(certificate.evidence), sentence)
 
 
-def _verdict(report: RunReport, requirements: Sequence[str]) -> tuple[str, str, tuple[str, ...]]:
+def _verdict(subject: Subject, requirements: Sequence[str]) -> tuple[str, str, tuple[str, ...]]:
     """Return the outcome, the verdict, and what was asked, with the bounds that decided."""
-    certificate = report.certificate or report.smoothed
+    certificate = subject.certificate or subject.smoothed
     if not requirements:
         return (
             "none",
@@ -273,7 +328,7 @@ def _verdict(report: RunReport, requirements: Sequence[str]) -> tuple[str, str, 
         asked = tuple(f"Not met: {_limit(Requirement.parse(each), None, 1.0)}." for each in requirements)
         return "fail", "Fail: nothing is proven", (*asked, "There is no certificate.")
     result = certificate.check(requirements)
-    asked = tuple(_asked(outcome, report) for outcome in result.outcomes)
+    asked = tuple(_asked(outcome, subject) for outcome in result.outcomes)
     if not result.passed:
         return "fail", "Fail", asked
     evidence = str(certificate.evidence)
@@ -307,9 +362,9 @@ def _limit(requirement: Requirement, rho: float | None, unit: float) -> str:
     return f"{name}{people} of {side} {limit}{where}"
 
 
-def _asked(outcome: Outcome, report: RunReport) -> str:
+def _asked(outcome: Outcome, subject: Subject) -> str:
     """Say what was asked, whether it is met, what is known, and whether a limit is known to be exceeded."""
-    certificate, requirement = report.certificate, Requirement.parse(outcome.requirement)
+    certificate, requirement = subject.certificate, Requirement.parse(outcome.requirement)
     unit = 1.0 if certificate is None else certificate.unit_cost
     met = "Met" if outcome.passed else "Not met"
     asked = f"{met}: {_limit(requirement, outcome.rho, unit)}."
@@ -333,16 +388,13 @@ def _asked(outcome: Outcome, report: RunReport) -> str:
     return f"{asked} It is open whether the limit can be exceeded: the worst data found have {least}."
 
 
-def _scale(report: RunReport, worst: Bracket) -> str:
+def _scale(subject: Subject, worst: Bracket) -> str:
     """Say how far the data may move, in their own units: every row, and one row in a hundred."""
-    example = move_example(worst.rho, report.trained).removeprefix("as when ")
-    root = (
-        f"a root mean square distance of √ρ = {worst.distance:.3g} ({report.trained.data.units}), or ρ = "
-        f"{worst.rho:g}"
-    )
+    example = subject.example(worst.rho).removeprefix("as when ")
+    root = f"a root mean square distance of √ρ = {worst.distance:.3g} ({subject.units}), or ρ = {worst.rho:g}"
     if not example:
         return f"How far the data may move here: {root}."
-    rare = move_example(100 * worst.rho, report.trained).removeprefix("as when ")
+    rare = subject.example(100 * worst.rho).removeprefix("as when ")
     rare = rare.replace("in every row", "in one row of a hundred")
     rare = rare.replace("of every image", "of one image in a hundred")
     return (
@@ -351,9 +403,9 @@ def _scale(report: RunReport, worst: Bracket) -> str:
     )
 
 
-def _gaps(report: RunReport, worst: Bracket | None) -> list[str]:
-    certificate = report.certificate
-    if certificate is None and report.smoothed is not None:
+def _gaps(subject: Subject, worst: Bracket | None) -> list[str]:
+    certificate = subject.certificate
+    if certificate is None and subject.smoothed is not None:
         return [
             "Changed labels: if the same inputs come to have other labels, no number here shows it.",
             "The model without noise: the proof is about predictions in noise, as it was certified.",
@@ -370,32 +422,36 @@ def _gaps(report: RunReport, worst: Bracket | None) -> list[str]:
         gaps.append("Other rows: the proof is about the certified rows, wherever they move within the limit.")
     if certificate.assumptions:
         gaps.append(f"Assumptions: {'; '.join(certificate.assumptions)}.")
-    if certificate.deployment is None:
+    if certificate.deployment is None and not subject.rounded:
         gaps.append("Rounding: the proof is about the model in exact arithmetic; computers round.")
     return gaps
 
 
-def _steps(report: RunReport, worst: Bracket | None, outcome: str) -> list[tuple[str, str]]:
-    run = shlex.quote(report.name)
+def _steps(subject: Subject, worst: Bracket | None, outcome: str) -> list[tuple[str, str]]:
+    run = shlex.quote(subject.name)
     population = "--confidence 0.95"
-    if not _labelled(report):  # a squared error has no upper end
-        population += f" --clip {4 * _constant(report)[0]:.2g}"
-    if report.certificate is None and report.smoothed is not None:
+    if not _labelled(subject):  # a squared error has no upper end
+        population += f" --clip {4 * _constant(subject)[0]:.2g}"
+    if subject.certificate is None and subject.smoothed is not None:
         return [("Judge the vote in noise by a limit:", f"certus gate {run} --require 'vote<=10%'")]
-    if worst is None or report.certificate is None:
+    if worst is None or subject.certificate is None:
         return [("Make a certificate:", f"certus certify {run} --rho 0.01 {population}")]
     steps = []
     if outcome == "none":
-        limit = "error<=10%" if _labelled(report) else "loss<=1"
+        limit = "error<=10%" if _labelled(subject) else "loss<=1"
         words = "Give a limit, for a verdict:"
         steps.append((words, f"certus report {run} --require '{limit}@rho={worst.rho:g}'"))
-    if report.certificate.population is None:
+    if subject.certificate.population is None:
         command = f"certus certify {run} --rho {worst.rho:g} {population}"
         steps.append(("Ask for a statement about new rows of the same kind:", command))
     if outcome == "fail":
-        words = "Do not rely on the model where a limit is not met. Train one with tighter proofs:"
-        steps.append((words, _certified_training(report, worst.rho)))
-    steps.append(("Compare new data with the certified data:", f"certus monitor {run} new.csv"))
+        words = "Do not rely on the model where a limit is not met."
+        if subject.training is None:
+            steps.append((words, ""))
+        else:
+            steps.append((f"{words} Train one with tighter proofs:", subject.training(worst.rho)))
+    if subject.monitored:
+        steps.append(("Compare new data with the certified data:", f"certus monitor {run} new.csv"))
     return steps
 
 
@@ -415,18 +471,25 @@ def _certified_training(report: RunReport, rho: float) -> str:
 
 def by_class(report: RunReport, worst: Bracket | None) -> list[PlainTable | str]:
     """Return recall by class, as measured and as proven, and a confusion table of the test rows."""
-    data, rows = report.trained.data, report.trained.data.test
-    if data.classes is None or data.classes < 2:
-        return []
+    rows = report.trained.data.test
     with torch.no_grad():
         outputs = torch.cat([report.trained.model(part) for part in rows.inputs.split(1024)])
     # A single output is the score of class 1.
     several = outputs.dim() == 2 and outputs.shape[1] > 1
-    answers = outputs.argmax(1) if several else (outputs.flatten() > 0).long()
-    names = [_class_name(report, label) for label in range(data.classes)]
-    counts = torch.zeros(data.classes, data.classes, dtype=torch.int64)
-    counts.index_put_((rows.targets, answers), torch.ones(len(rows), dtype=torch.int64), accumulate=True)
-    recalls = certified_recalls(report, worst)
+    return class_tables(
+        subject_of(report), outputs.argmax(1) if several else (outputs.flatten() > 0).long(), worst
+    )
+
+
+def class_tables(subject: Subject, answers: Tensor, worst: Bracket | None) -> list[PlainTable | str]:
+    """Return the tables by class for (n,) predictions; none for a regression."""
+    if subject.classes is None or subject.classes < 2:
+        return []
+    names = [_class_name(subject, label) for label in range(subject.classes)]
+    counts = torch.zeros(subject.classes, subject.classes, dtype=torch.int64)
+    ones = torch.ones(len(answers), dtype=torch.int64)
+    counts.index_put_((subject.targets, answers), ones, accumulate=True)
+    recalls = certified_recalls(subject.certificate, worst)
     heads = ("class", "rows", "recall today", *(("recall at least, in the worst case",) if recalls else ()))
     table = make_table(*heads)
     for label, name in enumerate(names):
@@ -437,30 +500,32 @@ def by_class(report: RunReport, worst: Bracket | None) -> list[PlainTable | str]
             cells.append("–" if recall is None else _share(recall, up=False))
         table.add_row(*cells)
     parts: list[PlainTable | str] = [table]
-    if recalls and worst is not None and report.certificate is not None:
+    if recalls and worst is not None and subject.certificate is not None:
         parts.append(
             "In the worst case: the rows of this class move, all others stay, and the root mean square "
-            f"distance over all rows is at most {worst.distance:.3g} ({report.certificate.evidence})."
+            f"distance over all rows is at most {worst.distance:.3g} ({subject.certificate.evidence})."
         )
-    if data.classes <= _MOST_CLASSES:
+    if subject.classes <= _MOST_CLASSES:
         confusion = make_table("true \\ predicted", *names)
         for name, line in zip(names, counts.tolist(), strict=True):
             confusion.add_row(name, *(str(count) if count else "·" for count in line))
-        parts += ["Which class is taken for which, on the test rows (a row for each true class):", confusion]
+        parts += [
+            f"Which class is taken for which, on {subject.rows} (a row for each true class):",
+            confusion,
+        ]
     return parts
 
 
-def _class_name(report: RunReport, label: int) -> str:
-    names = report.trained.data.class_names
+def _class_name(subject: Subject, label: int) -> str:
+    names = subject.class_names
     return names[label] if names and label < len(names) else str(label)
 
 
-def certified_recalls(report: RunReport, worst: Bracket | None) -> dict[int, float]:
+def certified_recalls(certificate: Certificate | None, worst: Bracket | None) -> dict[int, float]:
     """Bound the recall of each class from below, if the whole budget is spent on it.
 
     Returns: label → bound, empty where nothing is proven.
     """
-    certificate = report.certificate
     if certificate is None or worst is None or certificate.no_proof is not None:
         return {}
     try:

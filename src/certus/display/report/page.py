@@ -28,7 +28,7 @@ from certus.display.canvas import COLOURS, Line, folded, run_colour, save_figure
 from certus.display.render import templates
 from certus.display.report import contents
 from certus.display.report.contents import RunReport, summary
-from certus.display.report.opening import GLOSSARY, Purpose, by_class, opening_of
+from certus.display.report.opening import GLOSSARY, Opening, Purpose, by_class, opening_of, subject_of
 from certus.display.tables import error_name
 from certus.smoothing.certificate import SmoothedCertificate
 from certus.training.metrics import clean_metrics
@@ -45,44 +45,72 @@ _IMAGES = 6
 def render_report(reports: Sequence[RunReport], purpose: Purpose | None = None) -> str:
     """Return the page about one run, or about several side by side."""
     purpose = purpose or Purpose()
-    folder = files("certus.display").joinpath("templates")
-    style, script = (folder.joinpath(name).read_text("utf-8") for name in ("report.css", "report.js"))
-    library = plotly_js()
     grid = slider_grid([report.certificate for report in reports if report.certificate is not None])
-    control = slider([(report.name, report.certificate) for report in reports], grid)
-    sections = _sections(reports, grid)
-    parts = [part for cards in sections.values() for _, content in cards for part in content]
-    charts = {part["id"]: part for part in parts if isinstance(part, dict)}
-    share_axes(charts)
-    page = templates().get_template("report.html")
-    return page.render(
-        title="certus report: " + ", ".join(report.name for report in reports),
-        policy=security_policy([library, script], [style]),
-        headline=_headline(reports, purpose),
-        openings=[opening_of(report, purpose) for report in reports],
-        glossary=GLOSSARY,
-        sections=sections,
-        slider=control,
+    models = ", ".join(f"{report.name} ({report.trained.settings.model})" for report in reports)
+    return render_page(
+        [opening_of(subject_of(report), purpose) for report in reports],
+        _sections(reports, grid),
+        slider([(report.name, report.certificate) for report in reports], grid),
+        headline=headline(models, reports[0].trained.data.name, purpose),
         rows=reports[0].chosen.words,
-        strongest=f"{contents.STRENGTHS[-1]:.0%}",
-        failed=any("circle-open" in trace["marker"]["symbol"] for trace in charts["attacks"]["data"]),
-        share=f"{contents.SHARE:g}",
-        version=certus.__version__,
         seed=reports[0].seed,
-        map_styles=sorted(set(re.findall(r'getElementById\("([0-9a-f]{64})"\)', library))),
-        data={"charts": charts, "readings": [] if control is None else control["readings"]},
-        style=Markup(style),  # texts of certus and plotly, not of users
-        script=Markup(script),
-        library=Markup(library),
     )
 
 
-def _headline(reports: Sequence[RunReport], purpose: Purpose) -> list[str]:
-    """Return date, runs, models, data, author and purpose, as far as they are given."""
+def render_page(
+    openings: Sequence[Opening],
+    sections: Mapping[str, list[Card]],
+    control: dict[str, Any] | None,
+    *,
+    headline: Sequence[str],
+    rows: str = "",
+    seed: int = 0,
+) -> str:
+    """Return a page with these openings and sections.
+
+    Args:
+        control: the slider over ρ, if there is a certificate.
+        rows: the attacked rows in words, chosen by ``seed``; empty without attacks.
+    """
+    folder = files("certus.display").joinpath("templates")
+    style, script = (folder.joinpath(name).read_text("utf-8") for name in ("report.css", "report.js"))
+    library = plotly_js()
+    parts = [part for cards in sections.values() for _, content in cards for part in content]
+    charts = {part["id"]: part for part in parts if isinstance(part, dict)}
+    share_axes(charts)
+    attacks = charts["attacks"]["data"] if "attacks" in charts else []
+    return (
+        templates()
+        .get_template("report.html")
+        .render(
+            title="certus report: " + ", ".join(opening.name for opening in openings),
+            policy=security_policy([library, script], [style]),
+            headline=headline,
+            openings=openings,
+            glossary=GLOSSARY,
+            sections=sections,
+            slider=control,
+            rows=rows,
+            strongest=f"{contents.STRENGTHS[-1]:.0%}",
+            failed=any("circle-open" in trace["marker"]["symbol"] for trace in attacks),
+            share=f"{contents.SHARE:g}",
+            version=certus.__version__,
+            seed=seed,
+            map_styles=sorted(set(re.findall(r'getElementById\("([0-9a-f]{64})"\)', library))),
+            data={"charts": charts, "readings": [] if control is None else control["readings"]},
+            style=Markup(style),  # texts of certus and plotly, not of users
+            script=Markup(script),
+            library=Markup(library),
+        )
+    )
+
+
+def headline(models: str, data: str, purpose: Purpose) -> list[str]:
+    """Return date, models, data, author and purpose, as far as they are given."""
     parts = {
         "": purpose.date,
-        "Model": ", ".join(f"{report.name} ({report.trained.settings.model})" for report in reports),
-        "Data": reports[0].trained.data.name,
+        "Model": models,
+        "Data": data,
         "Author": purpose.author,
         "Purpose": purpose.purpose,
     }
@@ -122,13 +150,7 @@ def _run_parts(
     if report.checks:
         yield "monitor", [*monitor_charts(place, report.checks), tables.chunk_table(report.checks)]
     if certificate is not None:
-        charts = bracket_charts(place, certificate, certificate.curve(grid))
-        yield "brackets", [*charts, *tables.bracket_tables(certificate)]
-        if certificate.classes is not None and certificate.no_proof is None:
-            lines, radius = figures.accuracy_lines(certificate, farthest), tables.units_of(certificate)
-            axes = f"{RADIUS} ({radius})", figures.accuracy_name(certificate.labels)
-            chart = line_chart(f"accuracy-{place}", lines, *axes)
-            yield "accuracy", [chart, *tables.accuracy_tables(certificate)]
+        yield from certificate_parts(place, certificate, grid, farthest)
     if report.stability is not None:
         yield "stability", tables.certificate_parts(report.stability)
     if smoothed is not None:
@@ -163,6 +185,19 @@ def _run_parts(
         worst_case += [table, chart] if moves else [table]
     yield "worst_case", worst_case
     yield "origin", [("facts", contents.run_facts(report)), ("commands", contents.report_commands(report))]
+
+
+def certificate_parts(
+    place: int, certificate: Certificate, grid: Sequence[float], farthest: float
+) -> Iterator[tuple[str, list[Any]]]:
+    """Yield the worst case over ρ, and certified accuracy up to the distance ``farthest``."""
+    charts = bracket_charts(place, certificate, certificate.curve(grid))
+    yield "brackets", [*charts, *tables.bracket_tables(certificate)]
+    if certificate.classes is not None and certificate.no_proof is None:
+        lines, radius = figures.accuracy_lines(certificate, farthest), tables.units_of(certificate)
+        axes = f"{RADIUS} ({radius})", figures.accuracy_name(certificate.labels)
+        chart = line_chart(f"accuracy-{place}", lines, *axes)
+        yield "accuracy", [chart, *tables.accuracy_tables(certificate)]
 
 
 def _images(report: RunReport) -> list[Any]:
