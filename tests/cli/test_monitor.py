@@ -172,6 +172,18 @@ def test_large_files_are_read_in_pieces(place: Path, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.usefixtures("undrawn")
+def test_a_category_that_the_run_never_had_raises_an_alarm(place: Path, tmp_path: Path) -> None:
+    """A tenth of the rows; the inputs of the known categories hardly move."""
+    new = [line | ({"town": "z"} if at % 10 == 0 else {}) for at, line in enumerate(rows(1))]
+    write(tmp_path / "new.csv", new)
+    answers = {}
+    for name in ("same.csv", str(tmp_path / "new.csv")):
+        done = certus("monitor", "run", name, "--json", "-o", str(tmp_path / "m.jsonl"), folder=place)
+        (answers[name],) = lines(done.stdout)
+    assert [each["verdict"] == "alarm" for each in answers.values()] == [False, True]
+    assert [len(each["by_column"]) for each in answers.values()] == [2, 2]
+
+
 def test_refusals(place: Path, tmp_path: Path) -> None:
     for options, message in (
         (("gone.csv",), "gone.csv"),

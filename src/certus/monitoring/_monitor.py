@@ -370,8 +370,9 @@ class Monitor:
     ) -> PermutationTest:
         """Run the test, on random subsets where there are too many numbers.
 
-        Clusters can only be exchanged if both sides hold the same share of their rows: of the side with more,
-        a random subset of rows is taken.
+        Values of a discrete column that the run never had set none of its inputs: where they occur, the share
+        of such rows is one more column of the test. Clusters can only be exchanged if both sides hold the
+        same share of their rows: of the side with more, a random subset of rows is taken.
         """
         own = self.reference
         weights = torch.as_tensor(own.cost.weights, dtype=torch.float64).expand(own.cost.shape)
@@ -379,7 +380,13 @@ class Monitor:
         counted = counted if own.cost.free is None else counted & own.cost.free.expand(own.cost.shape)
         most = max(1000, min(MOST_ROWS, _MOST_NUMBERS // max(1, int(counted.sum()))))
         parts, names = [], []
-        sides = own.inputs, new.inputs
+        sides, prices = (own.inputs, new.inputs), (own.cost.growth / 2 * weights[counted]).numpy()
+        groups = [list(group) for group in own.groups if bool(counted[list(group)].any())]
+        unknown = [(rows[:, group] == 0).all(1) for group in groups for rows in sides]
+        groups = [
+            group for place, group in enumerate(groups) if bool(torch.cat(unknown[2 * place :][:2]).any())
+        ]
+        prices = np.append(prices, [own.cost.growth / 2 * float(weights[group[0]]) for group in groups])
         counts = [min(len(rows), most) for rows in sides]
         if clusters is not None:
             held = share, len(new.inputs) / new.total
@@ -389,7 +396,9 @@ class Monitor:
             counts = [max(1, round(len(rows) * least / each)) for each, rows in zip(held, sides, strict=True)]
         for place, (rows, count) in enumerate(zip(sides, counts, strict=True)):
             chosen = choose_rows(len(rows), count, self.seed)
-            parts.append(rows[chosen].double()[:, counted].numpy())
+            kept = rows[chosen].double()
+            marks = [(kept[:, group] == 0).all(1, keepdim=True).double() for group in groups]
+            parts.append(torch.cat([kept[:, counted], *marks], 1).numpy())
             if clusters is not None:
                 labels = np.asarray(clusters[place])
                 rule = f"name the cluster of each of the {len(rows)} rows"
@@ -398,7 +407,7 @@ class Monitor:
         return permutation_test(
             parts[0],
             parts[1],
-            (own.cost.growth / 2 * weights[counted]).numpy(),
+            prices,
             level=level,
             clusters=(names[0], names[1]) if names else None,
             seed=self.seed,
@@ -414,7 +423,7 @@ class Monitor:
         counted = torch.ones(own.cost.shape, dtype=torch.bool) if self._counted is None else self._counted
         counted = counted if own.cost.free is None else counted & own.cost.free.expand(own.cost.shape)
         chance = torch.zeros(own.cost.shape, dtype=torch.float64)
-        chance[counted] = torch.from_numpy(test.chance_columns)
+        chance[counted] = torch.from_numpy(test.chance_columns[: int(counted.sum())])
         places = own.names or {f"column {place}": [place] for place in range(own.inputs.shape[1])}
         means = {}
         if data is not None and data.feature_names is not None:
