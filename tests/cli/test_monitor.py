@@ -199,9 +199,14 @@ def test_refusals(place: Path, tmp_path: Path) -> None:
     write(tmp_path / "odd.csv", [{"income": "many", "town": "a", "label": "yes"}])
     done = certus("monitor", "run", str(tmp_path / "odd.csv"), folder=place)
     refused(done, "must hold numbers in column")
+    refused(certus("monitor", "run", str(tmp_path), folder=place), "`NEW` must be one of")
+    write(tmp_path / "odd.csv", [line | {"income": "many"} for line in rows(1)[:30]])
+    odd, results = str(tmp_path / "odd.csv"), str(tmp_path / "m.jsonl")
+    done = certus("monitor", "run", odd, "--na", "many", "-o", results, folder=place)
+    assert done.returncode == 1, done.stderr  # an alarm: all incomes are missing
     header = "income,town,label\n"
-    for rows, message in (("", "hold at least one row"), ("1,a,yes\n", "hold at least 2 rows")):
-        (tmp_path / "few.csv").write_text(header + rows)
+    for few, message in (("", "hold at least one row"), ("1,a,yes\n", "hold at least 2 rows")):
+        (tmp_path / "few.csv").write_text(header + few)
         refused(certus("monitor", "run", str(tmp_path / "few.csv"), folder=place), message)
 
 

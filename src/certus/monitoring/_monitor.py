@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -42,6 +42,7 @@ from certus.runs.factory import default_cost, features_of
 from certus.runs.loaded_run import LoadedRun
 from certus.runs.shifts import shifted_features
 from certus.storage.files import plain_json
+from certus.table_options import TableOptions
 
 MOST_ROWS = 10_000
 """Largest number of new rows to compare; more are represented by a random subset."""
@@ -181,6 +182,7 @@ class Monitor:
             certified rows. By default all that the cost lets move.
         seed: seed of random subsets and permutations.
         run: the run of the certificate, if it is loaded already.
+        reading: options of new tables, where they are written otherwise than the table of the run.
 
     >>> import certus
     >>> generator = torch.Generator().manual_seed(0)
@@ -203,6 +205,7 @@ class Monitor:
         columns: Sequence[str | int] | None = None,
         seed: int = 0,
         run: LoadedRun | None = None,
+        reading: TableOptions | None = None,
     ) -> None:
         require(0 < level < 1, "level", "lie between 0 and 1", level)
         require_seed(seed)
@@ -212,6 +215,8 @@ class Monitor:
         require(max(certificate.rhos) > 0, "certificate", "have a rho above 0", certificate.rhos)
         self.certificate, self.level, self.seed = certificate, level, seed
         self.reference: Reference = reference_of(certificate, reference, run)
+        if reading is not None:
+            self.reference = replace(self.reference, reading=reading)
         self.rho = max(certificate.rhos)
         self.chosen = None if columns is None else tuple(str(name) for name in columns)
         self._counted = self._mask(columns)
