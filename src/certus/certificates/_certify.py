@@ -181,6 +181,8 @@ def certify(
 
     Returns: a ``Certificate``, which answers for any ρ.
 
+    >>> import torch
+    >>> from torch import nn
     >>> inputs, labels = torch.linspace(-2, 2, 40)[:, None], torch.arange(40) // 20
     >>> certificate = certify(nn.Linear(1, 2), (inputs, labels), rho=0.01)
     >>> certificate.lower(0.01) <= certificate.bound(0.01)
