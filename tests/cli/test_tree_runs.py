@@ -68,7 +68,7 @@ def test_a_file_is_imported_certified_and_verified(folder: Path) -> None:
     assert f"≤ {at_most(100 * bracket['error_high'], 1)}%" in text[: text.index("<script")]
     assert "certus monitor" not in text[: text.index("<script")]
     refused(certus("report", "runs/b", "--samples", "5", folder=folder), "--samples")
-    refused(certus("compare", "runs/b", folder=folder), "tree model")
+    refused(certus("attack", "runs/b", "--epsilon", "0.1", folder=folder), "tree model")
     done = certus("sensitivity", "runs/b", "--samples", "6", "--json", folder=folder)
     assert done.returncode == 0, done.stderr
     features = {each["feature"]: each for each in json.loads(done.stdout)["features"]}

@@ -413,9 +413,10 @@ def _gaps(subject: Subject, worst: Bracket | None) -> list[str]:
         ]
     if certificate is None or worst is None:
         return ["Data that move: without a certificate, only today's error on the test rows is known."]
-    gaps = []
-    priced = certificate.about.get("settings", {}).get("label_cost")
-    if priced is None:
+    gaps, settings = [], certificate.about.get("settings", {})
+    if settings.get("rho_origin"):
+        gaps.append(f"Moves that have not occurred: {settings['rho_origin']}.")
+    if settings.get("label_cost") is None:
         gaps.append("Changed labels: if the same inputs come to have other labels, no number here shows it.")
     gaps.append("Larger moves: nothing is stated about data that move farther.")
     if certificate.population is None:
