@@ -252,7 +252,7 @@ def certify(
         require_one_draw(source)
     weights = None
     if isinstance(source, Samples) and source.weights is not None:
-        require(epsilon is None, "epsilon", "be left out for a sample with weights", epsilon)
+        require(epsilon is None, "epsilon", "be left out for weighted samples", epsilon)
         weights = checked_weights(source.weights, len(source))
     criterion, class_weights = provable_criterion(criterion, source, class_weights, labels)
     reader = _ProblemReader(

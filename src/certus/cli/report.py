@@ -117,22 +117,23 @@ def report(
 def _tree_page(path: Path, about: Purpose, *, allow_code: bool) -> tuple[str, list[str]]:
     """Return the page about the run of a tree model, and remarks on what is missing."""
     from certus.certificates.certificate import Certificate
-    from certus.cli.subject import TreeSubject, checked_certificate
+    from certus.cli.certified_run import CertifiedTrees, checked_certificate
     from certus.display.report.trees import render_tree_report
     from certus.errors import CertusError
     from certus.monitoring.history import RESULTS, stored_results
     from certus.runs.directory import CERTIFICATE_FOLDER
 
-    subject, certificate, remarks = TreeSubject(path, locking=False, allow_code=allow_code), None, []
+    certificate, remarks = None, []
+    certified = CertifiedTrees(path, locking=False, allow_code=allow_code)
     file = path / CERTIFICATE_FOLDER / "certificate.json"
     if not file.exists():
         remarks.append(f"No certificate yet: certus certify {path} --rho 0.01 makes one.")
     else:
         try:
-            certificate, _ = checked_certificate(subject, file)
+            certificate, _ = checked_certificate(certified, file)
         except CertusError as reason:
             remarks.append(f"The certificate is left out. {reason}")
     assert certificate is None or isinstance(certificate, Certificate)
-    weights = subject.trained.settings.model_sha256
+    weights = certified.trained.settings.model_sha256
     checks = [each for each in stored_results(path / RESULTS) if each.get("weights") == weights]
-    return render_tree_report(subject.trained, certificate, checks, about, remarks), remarks
+    return render_tree_report(certified.trained, certificate, checks, about, remarks), remarks

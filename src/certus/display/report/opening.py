@@ -44,7 +44,7 @@ GLOSSARY = {
 
 @dataclass(frozen=True)
 class Purpose:
-    """What a report states about itself, where it is given, and the requirements that it judges."""
+    """Statements of a report's author, empty if not given, and the requirements that the report judges."""
 
     date: str = ""
     author: str = ""
@@ -142,8 +142,7 @@ class Opening:
 
 def opening_of(subject: Subject, purpose: Purpose) -> Opening:
     """Return the opening about a run."""
-    certificate = subject.certificate
-    worst = None if certificate is None else certificate.bracket(max(certificate.rhos))
+    worst = worst_of(subject.certificate, purpose)
     constant, answer = _constant(subject)
     numbers = (
         _today(subject, constant, answer),
@@ -162,6 +161,14 @@ def opening_of(subject: Subject, purpose: Purpose) -> Opening:
         gaps=tuple(_gaps(subject, worst)),
         steps=tuple(_steps(subject, worst, outcome)),
     )
+
+
+def worst_of(certificate: Certificate | None, purpose: Purpose) -> Bracket | None:
+    """Return the brackets at the largest ρ of the requirements, or else of the certificate."""
+    if certificate is None:
+        return None
+    asked = [Requirement.parse(each).rho for each in purpose.requirements]
+    return certificate.bracket(max((rho for rho in asked if rho is not None), default=max(certificate.rhos)))
 
 
 def _labelled(subject: Subject) -> bool:
@@ -356,7 +363,9 @@ def _limit(requirement: Requirement, rho: float | None, unit: float) -> str:
     limit = f"{requirement.limit:.4g}" if requirement.unbounded else f"{100 * requirement.limit:.4g}%"
     name = _QUANTITIES[requirement.quantity].format(label=requirement.label)
     people = " for new rows of the same kind" if requirement.population else ""
-    where = "" if rho is None else f", if the data move by up to {math.sqrt(rho / unit):.3g} (ρ = {rho:g})"
+    where = ""
+    if rho is not None:
+        where = f", if the data move by up to √ρ = {math.sqrt(rho / unit):.3g} (ρ = {rho:g})"
     if requirement.attack is not None:
         where = f", if every row moves by up to {requirement.attack.epsilon:.3g}"
     return f"{name}{people} of {side} {limit}{where}"
@@ -461,7 +470,8 @@ def _certified_training(report: RunReport, rho: float) -> str:
     settings, output = report.trained.settings, f"{report.name}-certified"
     if settings.method == "wrm" and report.trained.run.record.origin != "imported":
         try:
-            return train_command(replace(settings, certified=True), output, imported=False)
+            rounded = None if settings.rho is None else float(f"{settings.rho:.3g}")
+            return train_command(replace(settings, certified=True, rho=rounded), output, imported=False)
         except CertusError:  # of options that certified training does not take
             pass
     return f"certus train {shlex.quote(settings.data)} --certified --rho {rho:g}"

@@ -28,7 +28,15 @@ from certus.display.canvas import COLOURS, Line, folded, run_colour, save_figure
 from certus.display.render import templates
 from certus.display.report import contents
 from certus.display.report.contents import RunReport, summary
-from certus.display.report.opening import GLOSSARY, Opening, Purpose, by_class, opening_of, subject_of
+from certus.display.report.opening import (
+    GLOSSARY,
+    Opening,
+    Purpose,
+    by_class,
+    opening_of,
+    subject_of,
+    worst_of,
+)
 from certus.display.tables import error_name
 from certus.smoothing.certificate import SmoothedCertificate
 from certus.training.metrics import clean_metrics
@@ -49,7 +57,7 @@ def render_report(reports: Sequence[RunReport], purpose: Purpose | None = None) 
     models = ", ".join(f"{report.name} ({report.trained.settings.model})" for report in reports)
     return render_page(
         [opening_of(subject_of(report), purpose) for report in reports],
-        _sections(reports, grid),
+        _sections(reports, grid, purpose),
         slider([(report.name, report.certificate) for report in reports], grid),
         headline=headline(models, reports[0].trained.data.name, purpose),
         rows=reports[0].chosen.words,
@@ -117,7 +125,7 @@ def headline(models: str, data: str, purpose: Purpose) -> list[str]:
     return [f"{name}: {value}" if name else value for name, value in parts.items() if value]
 
 
-def _sections(reports: Sequence[RunReport], grid: Sequence[float]) -> dict[str, list[Card]]:
+def _sections(reports: Sequence[RunReport], grid: Sequence[float], purpose: Purpose) -> dict[str, list[Card]]:
     """Return the cards of each section: one for each run, or one without a name about all runs."""
     sections: dict[str, list[Card]] = defaultdict(list)
     certificates = [report.certificate for report in reports if report.certificate is not None]
@@ -126,7 +134,7 @@ def _sections(reports: Sequence[RunReport], grid: Sequence[float]) -> dict[str, 
         [*distances, *(epsilon for certificate in certificates for epsilon in certificate.epsilons), 0.0]
     )
     for place, report in enumerate(reports):
-        for section, parts in _run_parts(place, report, grid, farthest or 0.1):
+        for section, parts in _run_parts(place, report, grid, farthest or 0.1, purpose):
             if parts:
                 sections[section].append((report.name, parts))
     units = reports[0].trained.data.units
@@ -139,14 +147,13 @@ def _sections(reports: Sequence[RunReport], grid: Sequence[float]) -> dict[str, 
 
 
 def _run_parts(
-    place: int, report: RunReport, grid: Sequence[float], farthest: float
+    place: int, report: RunReport, grid: Sequence[float], farthest: float, purpose: Purpose
 ) -> Iterator[tuple[str, list[Any]]]:
     """Yield what each section shows of a run; ``place`` is that of the run on the page."""
     certificate, smoothed, bound = report.certificate, report.smoothed, report.bound
     share, history = report.concave_share, report.trained.run.history
     yield "summary", [*summary(report), *(("note", remark) for remark in report.remarks)]
-    worst = None if certificate is None else certificate.bracket(max(certificate.rhos))
-    yield "classes", by_class(report, worst)
+    yield "classes", by_class(report, worst_of(certificate, purpose))
     if report.checks:
         yield "monitor", [*monitor_charts(place, report.checks), tables.chunk_table(report.checks)]
     if certificate is not None:

@@ -15,7 +15,7 @@ from torch import Tensor
 from certus.certificates.certificate import Certificate
 from certus.display import tables
 from certus.display.report.contents import plain, scope
-from certus.display.report.opening import Purpose, Subject, class_tables, opening_of
+from certus.display.report.opening import Purpose, Subject, class_tables, opening_of, worst_of
 from certus.display.report.page import (
     Card,
     certificate_parts,
@@ -39,8 +39,8 @@ def render_tree_report(
 ) -> str:
     """Return the page about a tree model, its certificate, and the checks of a monitor."""
     subject, sections = tree_subject(trained, certificate), defaultdict[str, list[Card]](list)
-    worst = None if certificate is None else certificate.bracket(max(certificate.rhos))
-    name, classes = subject.name, class_tables(subject, _answers(trained), worst)
+    name, worst = subject.name, worst_of(certificate, purpose)
+    classes = class_tables(subject, _answers(trained), worst)
     if classes:
         sections["classes"] = [(name, classes)]
     if checks:

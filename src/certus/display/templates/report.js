@@ -1,4 +1,5 @@
 "use strict";
+document.body.classList.add("scripted");
 const report = JSON.parse(document.getElementById("report-data").textContent);
 const ink = () => {
   const style = getComputedStyle(document.documentElement);
