@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from certus._eval_mode import loss_eval_mode
-from certus._format import at_least, at_most
+from certus._format import at_least, at_most, plain
 from certus.attacks.evaluation import Trial, sweep, typical_length
 from certus.attacks.minimum_norm import minimum_norm_attack
 from certus.bounds import SmoothnessBound, input_smoothness
@@ -484,15 +484,6 @@ def move_example(rho: float, trained: LoadedRun) -> str:
             moves.append((alone * feature.scale, feature.name))
     largest, name = max(moves, default=(0.0, ""))
     return f"as when {name} alone changes by {plain(largest)} in every row" if largest > 0 else ""
-
-
-def plain(value: float, digits: int = 3) -> str:
-    """Write a number with some digits, without an exponent where it is large.
-
-    >>> plain(2400.4), plain(0.12345), plain(34013.7, 4), plain(-1234.5, 4)
-    ('2,400', '0.123', '34,014', '-1,234')
-    """
-    return f"{value:,.0f}" if 1000 <= abs(value) < 1e15 else f"{value:.{digits}g}"
 
 
 def scope(certificate: Certificate) -> list[str]:

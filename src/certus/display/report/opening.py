@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from certus._format import at_least, at_most
+from certus._format import at_least, at_most, plain
 from certus.certificates.certificate import Bracket, Certificate
-from certus.display.report.contents import RunReport, move_example, plain, train_command
+from certus.display.report.contents import RunReport, move_example, train_command
 from certus.display.text import PlainTable, make_table
 from certus.errors import CertusError
 from certus.kernel.smoothing import PREMISES

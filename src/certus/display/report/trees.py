@@ -12,9 +12,10 @@ from typing import Any
 
 from torch import Tensor
 
+from certus._format import plain
 from certus.certificates.certificate import Certificate
 from certus.display import tables
-from certus.display.report.contents import plain, scope
+from certus.display.report.contents import scope
 from certus.display.report.opening import Purpose, Subject, class_tables, opening_of, worst_of
 from certus.display.report.page import (
     Card,
