@@ -14,6 +14,7 @@ from sklearn.ensemble import GradientBoostingRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from certus._format import at_most
 from certus.certificates.files import read_certificate, write_certificate
 from certus.certificates.trees import EncodedRows, certify_trees
 from certus.errors import VerificationError
@@ -59,7 +60,15 @@ def test_a_file_is_imported_certified_and_verified(folder: Path) -> None:
     done = certus("verify", file, folder=folder)
     assert done.returncode == 0, done.stderr
     refused(certus("verify", file, "--recompute", folder=folder), "--recompute")
-    refused(certus("report", "runs/b", folder=folder), "tree model")
+    page = ("report", "runs/b", "-o", "page.html", "--require", "error<=100%@rho=0.01")
+    done = certus(*page, folder=folder)
+    assert done.returncode == 0, done.stderr
+    text = (folder / "page.html").read_text()
+    assert '<div class="verdict pass"' in text
+    assert f"≤ {at_most(100 * bracket['error_high'], 1)}%" in text[: text.index("<script")]
+    assert "certus monitor" not in text[: text.index("<script")]
+    refused(certus("report", "runs/b", "--samples", "5", folder=folder), "--samples")
+    refused(certus("attack", "runs/b", "--epsilon", "0.1", folder=folder), "tree model")
     done = certus("sensitivity", "runs/b", "--samples", "6", "--json", folder=folder)
     assert done.returncode == 0, done.stderr
     features = {each["feature"]: each for each in json.loads(done.stdout)["features"]}
