@@ -197,10 +197,11 @@ def lipschitz(
 ) -> nn.Sequential:
     """Return a 1-Lipschitz network of ``depth`` blocks.
 
-    Inputs that are no images, and all of them if ``dense``, get blocks of an orthogonal layer and MaxMin. An image first becomes pixels of
-    more channels, of 4 × 4 pixels if it has 16 or more in each direction, of 2 × 2 otherwise; before an
-    orthogonal layer its blocks shift channels to neighbouring pixels. If the picture then still has sides
-    that 2 divides, the last two fifths of the blocks have a quarter of the pixels and twice the width.
+    Inputs that are no images, and all of them if ``dense``, get blocks of an orthogonal layer and MaxMin. An
+    image first becomes pixels of more channels, of 4 × 4 pixels if it has 16 or more in each direction, of
+    2 × 2 otherwise; before an orthogonal layer its blocks shift channels to neighbouring pixels. If the
+    picture then still has sides that 2 divides, the last two fifths of the blocks have a quarter of the
+    pixels and twice the width.
 
     >>> network = lipschitz((3, 32, 32), 128, 10, 10)
     >>> sum(weights.numel() for weights in network.parameters())
