@@ -559,7 +559,7 @@ def _parts(scale: Scale) -> list[Part]:
         settings = asdict(plan)
         parts.append(Part(name, settings, measure_audit, effort=60.0 * plan.epochs, data=data))
         parts.append(Part(f"{name}-attacked", settings, measure_attacks, effort=200.0, data=data))
-    if scale is Scale.PAPER:
+    if scale is Scale.FULL:
         for seed in (1, 2):
             for name in ("mnist-near", "mnist-far"):
                 settings = asdict(replace(plans[name], seed=seed))
@@ -576,7 +576,7 @@ STUDY = Study(
     name="lipschitz",
     title="Deep networks with a proof",
     labels=(),
-    minutes={Scale.QUICK: 0.5, Scale.PAPER: 120},
+    minutes={Scale.QUICK: 0.5, Scale.FULL: 120},
     parts=_parts,
     pictures=(Picture("curves", "Accuracy within ε by epoch, on held-out images.", draw_curves),),
     verdicts=lipschitz_verdicts,
