@@ -13,6 +13,7 @@ from certus._format import at_least, at_most
 from certus.inner.maximizers import MonotoneAscent
 from certus.runs.settings import Settings
 from studies.dogs.resnet50 import FETCH
+from studies.setups import SETUPS
 from studies.study import Scale, Study
 
 _SHOWN = (
@@ -76,6 +77,9 @@ def page(study: Study, content: dict[str, Any]) -> str:
     if content.get("training"):
         lines.append(training_text(content["training"]))
     lines.append(f"```sh\n{fetched}{command}\n```")
+    if scale is Scale.FULL and study.name in SETUPS:
+        rows = [[cell or "–" for cell in row] for row in SETUPS[study.name]]
+        lines.append(markdown_table(["set-up", "paper", "authors' code", "here"], rows))
     lines.append(_verdicts(content))
     if (notes := _NOTES / f"{study.name}.md").exists() and scale is Scale.FULL:
         lines.append(notes.read_text(encoding="utf-8").strip())
