@@ -246,9 +246,7 @@ def least_claim(statement: SmoothedStatement) -> tuple[float, float]:
     failure = 0.8 * (1 - statement.confidence) / len(statement.rules)
     design = dominated(DESIGN, IDEAL, statement.sigma, statement.label_price)
     order = random_order(statement.samples, statement.seed)
-    numbers, ceiling, level, low, _ = stake(
-        [design], smoothed_values([design], COUNTS[order]), failure, 0
-    )
+    numbers, ceiling, level, low, _ = stake([design], smoothed_values([design], COUNTS[order]), failure, 0)
     below, above = 0.0, ceiling
     for _ in range(60):
         middle = (below + above) / 2
@@ -279,7 +277,7 @@ def test_a_ceiling_is_paid_for_in_units_of_the_last_place() -> None:
     """Of 1 and of 2.5: the products are rounded up once more."""
     one, more = STATEMENT.prove(tables(5.0)).means.values()
     (plain,), (scaled,) = one.values(), more.values()
-    assert FEW / 2 < float(Fraction(scaled) / (Fraction(plain) * Fraction(2.5) / (1 + Fraction(FEW)))) - 1
+    assert float(Fraction(scaled) / (Fraction(plain) * Fraction(2.5) / (1 + Fraction(FEW)))) - 1 > FEW / 2
     assert scaled == pytest.approx(2.5 * plain, rel=2 * FEW)
 
 
