@@ -238,6 +238,22 @@ def test_the_bound_on_the_loss_is_the_least_majorant() -> None:
     assert float((proven - best).max()) < 2e-3
 
 
+def test_what_wrm_attains_at_kinks_stays_below_the_majorant() -> None:
+    """The ascent of a network with kinks may stop anywhere; the bound does not depend on it."""
+    model, (points, labels) = trained((1, 6, 6))
+    wrm, gamma = certus.WRM(gamma=0.4), 0.4
+    run = certus.fit(model, (points, labels), method=wrm, epochs=3, batch_size=16, progress=False)
+    certificate = certus.certify(
+        model, (points, labels), rho=0.1, gammas=[gamma], attack_steps=0, gamma_rounds=0, local_radii=0
+    )
+    proven = certificate.dual_values[0].bounds.bound
+    values = wrm.solve(ModelLoss(model, certus.losses.CrossEntropy()), points, labels).value
+    assert bool((values.double() <= proven + 1e-6).all())
+    assert run.robustness is not None
+    assert run.robustness.phi <= float(proven.mean()) + 1e-6
+    assert float(values.mean()) > certificate.clean_loss[0]
+
+
 def test_a_whole_certificate_is_checked_from_its_files(tmp_path: Path) -> None:
     model, data = trained((1, 6, 6))
     data = data[0][:12], data[1][:12]

@@ -191,6 +191,17 @@ class Settings:
         default_text="constant; cosine with --certified; onecycle for lipschitz:…",
         choices=("constant", "cosine", "onecycle"),
     )
+    precision: str = _optimisation_option(
+        "float32",
+        "Arithmetic of the training steps: float32, or bfloat16 for products (weights stay in float32), "
+        "which is faster where processors have it. Certificates are about the float32 weights either way.",
+        choices=("float32", "bfloat16"),
+    )
+    compile: bool = _optimisation_option(
+        False,
+        "Compile the network by torch.compile, which makes most training steps faster after a slow start. "
+        "Needs a C++ compiler.",
+    )
     weight_decay: float | str = _optimisation_option(
         0.0,
         "L2 penalty (λ/2)·|w|² on the weights: λ for all layers, or LAYER=λ for one; may be repeated.",

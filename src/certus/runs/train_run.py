@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import CosineAnnealingLR, LRScheduler, OneCycleLR
 
@@ -108,7 +108,7 @@ def train_run(
         raise RunError(f"{run.path} was imported, not trained; there is nothing to resume.")
     data = load_same_data(run, settings)
     network = rebuild_model(run, settings, data, model)
-    fabric = fabric or one_device(network)
+    fabric = fabric or one_device(network, settings.precision)
     method = build_method(settings, deserialize(record.cost), deserialize(record.domain))
     criterion = deserialize(record.criterion)
     if not isinstance(criterion, CrossEntropy | SmoothMargin | SquaredError | MissProbability):
@@ -123,7 +123,8 @@ def train_run(
         ),
     }
     done = fit(
-        network,
+        # Fixed shapes: a resumed run then computes the same, whichever batch comes first.
+        cast(nn.Module, torch.compile(network, dynamic=False)) if settings.compile else network,
         balanced(data) if settings.class_weights == "balanced" else data,
         method=method,
         criterion=criterion,
