@@ -30,6 +30,8 @@ from certus.kernel.passes import (
 from certus.kernel.pointwise import Pointwise, scalar
 from certus.kernel.problem import Problem, Values
 from certus.kernel.rounding import FEW, MANY, SOME, slack
+from certus.kernel.rows import with_columns
+from certus.kernel.statement import ChangeBounds
 from tests.kernel.margins import near
 
 COARSE = Precision(lambda terms: 0.01 * terms, 1e-3)
@@ -44,9 +46,9 @@ def rotated(bias: Tensor | None = None) -> Dense:
 
 
 def length_error(primitive: Primitive, size: float, error: float, spread: float | None = None) -> float:
-    numbers = (torch.tensor([each], dtype=torch.float64) for each in (size, error))
+    sizes, errors = torch.tensor([[size], [error]], dtype=torch.float64)
     known = None if spread is None else torch.tensor([spread], dtype=torch.float64)
-    return float(primitive.length_error(*numbers, COARSE, known))
+    return float(primitive.length_error(sizes, errors, COARSE, known))
 
 
 def affine(size: float, error: float, terms: int, spread: float) -> float:
@@ -246,11 +248,21 @@ def test_only_plain_problems_are_deployed() -> None:
     assert problem.deployed(None).deviation is None
     assert problem.deployed("float32").deviation is not None
     claimed = problem.settled(Domain(), math.inf, problem.bounds(None)[0])
-    for wrong in (claimed,):
+    for wrong in (claimed, with_columns(problem, [(0, 1)])):
         with pytest.raises(Refused, match="claimed bounds"):
             wrong.deployed("float32")
     with pytest.raises(Refused, match="float32"):
         problem.deployed("bfloat16")
+
+
+def test_rows_and_their_changes_are_about_real_arithmetic() -> None:
+    """A problem in float32 gets no columns, whose frozen part would leave the deviation out."""
+    graph = Graph((Node((), (2,)), Node((0,), (2,), rotated())))
+    problem = Problem.of(graph, Softmax(), Lp(shape=(2,)), Domain(), (POINTS, torch.tensor([0, 1])))
+    assert with_columns(problem, [(0, 1)]).columns is not None
+    assert with_columns(problem.deployed("float32"), [(0, 1)]).columns is None
+    with pytest.raises(Refused, match="real arithmetic"):
+        ChangeBounds.of(problem.deployed("float32"), [POINTS], 1.0)
 
 
 def test_gradients_behind_groups_are_kinked_where_there_are_any() -> None:
@@ -264,9 +276,8 @@ def test_gradients_behind_groups_are_kinked_where_there_are_any() -> None:
         assert back.curvature is not None
         assert back.curvature.tolist() == [[math.inf, 0.5]]
         assert [side.tolist() for side in totals.sums()] == [[[math.inf, 0.0]]] * 2
-        size, error = primitive.backward_error(
-            *(torch.tensor([each]) for each in (0.3, 0.1)), Rounded(POINTS, POINTS)
-        )
+        lengths = torch.tensor([0.3]), torch.tensor([0.1])
+        size, error = primitive.backward_error(*lengths, at=Rounded(POINTS, POINTS))
         assert (float(size), float(error)) == (near(0.3), near(0.7))
 
 

@@ -123,9 +123,12 @@ def test_prices_are_rounded_down(
     """F falls with κ = γσ², and with the price of a label."""
     seen: list[tuple[Any, ...]] = []
     whole = NeymanPearsonBound.of
-    monkeypatch.setattr(
-        NeymanPearsonBound, "of", staticmethod(lambda *parts: (seen.append(parts), whole(*parts))[1])
-    )
+
+    def bound_of(*parts: Any) -> NeymanPearsonBound:
+        seen.append(parts)
+        return whole(*parts)
+
+    monkeypatch.setattr(NeymanPearsonBound, "of", staticmethod(bound_of))
     design = GammaDesign(gamma, np.array([0.0, 0.5, 1.0]), grids=(GRID, GRID, GRID))
     lifted = dominated(design, IDEAL, sigma, price)
     assert bool((lifted.coefficients >= design.coefficients).all())

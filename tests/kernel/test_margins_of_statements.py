@@ -123,7 +123,7 @@ def test_the_share_of_a_population() -> None:
     assert float(exact - Fraction(share)) == pytest.approx(0, abs=4e-16)
     assert STATED.population_certified(2e15) == 0
     for change in ({"population": None}, {"weights": torch.ones(5)}, {"error_costs": None}):
-        assert replace(STATED, **change).population_certified(0.0) == 0  # type: ignore[arg-type]
+        assert replace(STATED, **change).population_certified(0.0) == 0
     assert replace(STATED, population=replace(PEOPLE, error_margin=None)).population_certified(0.0) == 0
 
 
@@ -234,7 +234,7 @@ def least(proven: Callable[[float], float]) -> float:
             )
         ),
         *(
-            ([part(40), part(60, population=replace(PEOPLE, **change))], 3)  # type: ignore[arg-type]
+            ([part(40), part(60, population=replace(PEOPLE, **change))], 3)
             for change in ({"confidence": 0.8}, {"seed": 1}, {"clip": 0.5})
         ),
         ([], 3),

@@ -59,7 +59,7 @@ def test_columns_and_their_sum() -> None:
 
 def test_a_growth_of_its_own() -> None:
     def length(moves: Tensor) -> Tensor:
-        return moves.flatten(1).norm(dim=1)
+        return torch.linalg.vector_norm(moves.flatten(1), dim=1).double()
 
     cost = Claimed(
         shape=(2,),
