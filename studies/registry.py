@@ -13,13 +13,13 @@ from studies import (
     monitoring,
     next_year,
     smoothing,
-    toy,
 )
 from studies.cartpole import deep, gammas, pendulum, schedules
 from studies.cartpole import study as cartpole
 from studies.dogs import study as dogs
 from studies.mnist import bounds, cost, gamma, large_budget, small_budget, sup_norm
 from studies.study import Study
+from studies.toy import study as toy
 
 STUDIES = {
     study.name: study

@@ -68,7 +68,7 @@ def start_run(
     ):
         require(images or value == 0, name, "be 0 for inputs that are not images", value)
     cost, domain = build_cost(settings, data), data.domain if settings.clip else Unbounded()
-    build_method(settings, cost, domain)
+    build_method(settings, cost, domain, classes=data.classes)
     if settings.method in ITERATED and settings.step_size is None:
         assert settings.epsilon is not None  # checked by Settings
         settings = replace(settings, step_size=default_step(settings.epsilon, settings.steps) or None)
@@ -109,7 +109,8 @@ def train_run(
     data = load_same_data(run, settings)
     network = rebuild_model(run, settings, data, model)
     fabric = fabric or one_device(network, settings.precision)
-    method = build_method(settings, deserialize(record.cost), deserialize(record.domain))
+    cost, domain = deserialize(record.cost), deserialize(record.domain)
+    method = build_method(settings, cost, domain, classes=data.classes)
     criterion = deserialize(record.criterion)
     if not isinstance(criterion, CrossEntropy | SmoothMargin | SquaredError | MissProbability):
         raise RunError(f"{run.path} is corrupt: its criterion is {criterion!r}.")
