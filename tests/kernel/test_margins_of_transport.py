@@ -59,7 +59,8 @@ def test_columns_and_their_sum() -> None:
 
 def test_a_growth_of_its_own() -> None:
     def length(moves: Tensor) -> Tensor:
-        return torch.linalg.vector_norm(moves.flatten(1), dim=1).double()
+        lengths: Tensor = torch.linalg.vector_norm(moves.flatten(1), dim=1)
+        return lengths
 
     cost = Claimed(
         shape=(2,),
