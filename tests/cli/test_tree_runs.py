@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zipfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -67,6 +68,12 @@ def test_a_file_is_imported_certified_and_verified(folder: Path) -> None:
     assert '<div class="verdict pass"' in text
     assert f"≤ {at_most(100 * bracket['error_high'], 1)}%" in text[: text.index("<script")]
     assert "certus monitor" not in text[: text.index("<script")]
+    for name in ("one.zip", "two.zip"):
+        done = certus("bundle", "runs/b", "-o", name, folder=folder)
+        assert done.returncode == 0, done.stderr
+    assert (folder / "one.zip").read_bytes() == (folder / "two.zip").read_bytes()
+    with zipfile.ZipFile(folder / "one.zip") as archive:
+        assert b"What can be relied on" in archive.read("report.html")
     refused(certus("report", "runs/b", "--samples", "5", folder=folder), "--samples")
     refused(certus("attack", "runs/b", "--epsilon", "0.1", folder=folder), "tree model")
     done = certus("sensitivity", "runs/b", "--samples", "6", "--json", folder=folder)
