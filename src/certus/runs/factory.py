@@ -236,7 +236,8 @@ def build_method(settings: Settings, cost: Cost, domain: Domain) -> Method:
     gamma = settings.gamma
     if settings.certified and gamma is not None:
         gamma *= _stiffness(settings)
-    return WRM(gamma, rho=settings.rho, cost=cost, domain=domain, maximizer=maximizer)
+    precision = settings.inner_precision
+    return WRM(gamma, rho=settings.rho, cost=cost, domain=domain, maximizer=maximizer, precision=precision)
 
 
 def build_certified_training(settings: Settings, data: SplitDataset) -> CertifiedTraining | None:
