@@ -9,7 +9,6 @@ from certus.cli.output import messages
 from certus.cli.train import (
     device_option,
     make_fabric,
-    precision_option,
     require_tensorboard,
     show_run,
     train_and_show,
@@ -19,13 +18,10 @@ from certus.cli.train import (
 @cli.command("resume")
 @cli.takes_run
 @device_option
-@precision_option
 @cli.tensorboard_option
 @cli.no_lock_option
 @cli.json_option
-def resume(
-    run: cli.TypedRun, device: str, precision: str, tensorboard: Path | None, no_lock: bool, as_json: bool
-) -> None:
+def resume(run: cli.TypedRun, device: str, tensorboard: Path | None, no_lock: bool, as_json: bool) -> None:
     """Continue an interrupted training from its last checkpoint.
 
     \b
@@ -33,7 +29,10 @@ def resume(
 
     RUN is a run directory. The result is the same as without the interruption.
     """
-    opened, fabric = run.open(), make_fabric(device, precision)
+    from certus.runs.factory import read_settings
+
+    opened = run.open()
+    fabric = make_fabric(device, read_settings(opened).precision)
     if opened.result is not None:
         cli.refuse_unused({"tensorboard": f"for {run.path}, which is complete: no epoch is left to log"})
     require_tensorboard(tensorboard)

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor, nn
@@ -268,7 +268,9 @@ def fit(
     # The ascent runs on the bare model: its passes are no business of a wrapper that synchronises gradients.
     loss, noisy = ModelLoss(model, criterion), training_noise(noise, method)
     noisy_loss = loss if noisy is None else NoisyLoss(model, criterion, noisy)
-    moving_loss = replace(noisy_loss, autocast=_autocast(fabric))
+    moving_loss = noisy_loss
+    if method.penalty is None or method.penalty.precision != "float32":
+        moving_loss = replace(noisy_loss, autocast=_autocast(fabric))
     with ExitStack() as stack:
         if progress is not False and rank == 0:
             from certus.training.callbacks import ProgressBar  # which is a Callback
@@ -333,11 +335,18 @@ def fit(
     return Fit(wrapper, state.history, robustness, proof, inner)
 
 
-def one_device(model: nn.Module) -> Fabric:
+FABRIC_PRECISIONS: dict[str, Literal["32-true", "bf16-mixed"]] = {
+    "float32": "32-true",
+    "bfloat16": "bf16-mixed",
+}
+"""Precision of training steps by the name in settings → Fabric's name."""
+
+
+def one_device(model: nn.Module, precision: str = "float32") -> Fabric:
     """Return a Fabric for the best accelerator or the CPU; the CPU for a float64 model instead of MPS."""
     from lightning_fabric import Fabric
 
-    fabric = Fabric(devices=1)
+    fabric = Fabric(devices=1, precision=FABRIC_PRECISIONS[precision])
     wide = any(values.dtype == torch.float64 for values in (*model.parameters(), *model.buffers()))
     return Fabric(accelerator="cpu", devices=1) if wide and fabric.device.type == "mps" else fabric
 
