@@ -97,7 +97,7 @@ MAY_BE: dict[str, dict[str, tuple[Any, ...]]] = {
         "split_sha256": (None,), "temperature": (True, 1e300), "folder": ("x",),
     },
     "result": {"robustness": (None,), "loss": (-1, 1e300, -1e300), "names": ("x",), "recall": (None,),
-               "rarest": (None,), "inner_precision": ("x",)},
+               "rarest": (None,)},
 }  # fmt: skip
 
 
