@@ -219,7 +219,7 @@ def test_a_budget_from_history(place: Path) -> None:
     assert "(estimated)" in done.stderr
     for options, message in (
         (("--rho", "from:gone.csv"), "gone.csv"),
-        (("--rho", "many"), "`--rho` must be a number; got 'many'"),
+        (("--rho", "many"), "`--rho` must be a number, or from:FILE; got 'many'"),
         (("--rho", "0.1", "--quantile", "0.5"), "`--quantile` must be left out without --rho from:FILE"),
         (("--rho", "from:moved.csv", "--quantile", "2"), "`--quantile` must lie between 0 and 1"),
     ):

@@ -77,7 +77,7 @@ def test_it_opens_with_what_is_stated(place: Path, text: str) -> None:
     low, high = at_least(100 * one.error_low, 1), at_most(100 * one.error_high, 1)
     said = re.search(rf"{re.escape(f'{one.distance:.3g}')} .*?{low}% \(stated.*?{high}% \(proven", text)
     assert said is not None
-    assert "No certificate yet: certus certify &lt;b&gt;&amp;amp; --rho 0.01 makes one." in text
+    assert "No certificate yet: `certus certify &lt;b&gt;&amp;amp; --rho 0.01` writes one." in text
 
 
 def test_how_often_it_errs_now_is_said_once_of_the_same_samples(place: Path, text: str) -> None:

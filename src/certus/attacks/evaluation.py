@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from certus._defaults import ATTACK_STEPS
 from certus._eval_mode import loss_eval_mode
-from certus._names import GRADIENT_ATTACKS, NORMS, PAPER_NAMES
+from certus._names import ATTACK_OPTIONS, GRADIENT_ATTACKS, NORMS, PAPER_NAMES
 from certus._validation import check_batch
 from certus.attacks.projected_gradient_descent import GradientAttack, check_norm, default_step
 from certus.costs import Cost, SquaredL2
@@ -287,14 +287,6 @@ def typical_length(data: Samples, norm: float) -> float:
 
 
 ATTACKS = (*GRADIENT_ATTACKS, "wrm")
-ATTACK_OPTIONS = {  # option → the attacks that take it; to others it means nothing
-    "gamma": ("wrm",),
-    "epsilon": GRADIENT_ATTACKS,
-    "norm": GRADIENT_ATTACKS,
-    "steps": ("bim", "pgd"),
-    "step_size": ("bim", "pgd"),
-    "restarts": ("pgd",),
-}
 WORST = "worst"
 _UNUSED = {"fgsm": ("restarts",), "bim": ("restarts",), "wrm": ("steps", "restarts")}
 

@@ -186,6 +186,8 @@ def certify(
 
     Returns: a ``Certificate``, which answers for any ρ.
 
+    >>> import torch
+    >>> from torch import nn
     >>> inputs, labels = torch.linspace(-2, 2, 40)[:, None], torch.arange(40) // 20
     >>> certificate = certify(nn.Linear(1, 2), (inputs, labels), rho=0.01)
     >>> certificate.lower(0.01) <= certificate.bound(0.01)
@@ -256,7 +258,7 @@ def certify(
         require_one_draw(source)
     weights = None
     if isinstance(source, Samples) and source.weights is not None:
-        require(epsilon is None, "epsilon", "be left out for a sample with weights", epsilon)
+        require(epsilon is None, "epsilon", "be left out for weighted samples", epsilon)
         weights = checked_weights(source.weights, len(source))
     criterion, class_weights = provable_criterion(criterion, source, class_weights, labels)
     reader = _ProblemReader(

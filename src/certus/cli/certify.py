@@ -33,16 +33,20 @@ if TYPE_CHECKING:
 )
 @cli.option("--history-dates", help="Column of the dates in FILE.", show_default="the only column of dates")
 @cli.option(
-    "--quantile", default=0.9, help="Quantile of the moves between chunks that rho is; 1 is the largest move."
+    "--quantile",
+    default=0.9,
+    help="Quantile of the distances between chunks to take as rho; 1 for the largest.",
 )
 @cli.panel("Randomised smoothing")
 @cli.option("--smoothing", type=float, help="Certify under Gaussian input noise of this standard deviation.")
-@cli.option("--draws", default=100, help="Number of noisy copies of each sample that the bounds rest on.")
-@cli.option("--votes", default=100, help="Number of noisy copies that a deployed prediction takes a vote of.")
+@cli.option(
+    "--draws", default=100, help="Number of noisy copies of each sample from which the bounds are computed."
+)
+@cli.option("--votes", default=100, help="Number of noisy copies that vote on each deployed prediction.")
 @cli.option("--abstain", default=0.001, help="Significance level at which a deployed prediction abstains.")
 @cli.panel("Tree models")
 @cli.option(
-    "--width", default=1.05, help="End the search where the upper side is at most this many times the lower."
+    "--width", default=1.05, help="Ratio of the upper bound to the lower bound at which the search ends."
 )
 @cli.option(
     "--time-limit",
@@ -111,8 +115,8 @@ def certify(
     certus certify runs/digits --jobs -1
 
     RUN is a complete run directory. The worst case is over all distributions within transport cost RHO of the
-    data. "At least" is attained by a distribution that was found. "At most" is proven, or assumed if it rests
-    on rules of your own, which are named. Give an interrupted command again to resume it.
+    data. "At least" is attained by a distribution that was evaluated. "At most" is proven, or assumed if it
+    rests on your own rules, which are then named. Repeat an interrupted command to resume it.
     """
     from certus.certificates.parallel import dask_cluster
     from certus.display.render import parts_of

@@ -19,18 +19,22 @@ if TYPE_CHECKING:
 @cli.argument("model_file", type=cli.PATH, required=False)
 @cli.panel("Model")
 @cli.option("--weights", type=cli.PATH, help="safetensors file with a network's state dict.")
-@cli.option("--model", metavar="NAME", help="Network name, or FILE.py:FACTORY to execute, for --weights.")
+@cli.option(
+    "--model",
+    metavar="NAME",
+    help="Network of --weights, by name, or FILE.py:FACTORY for a file that is executed.",
+)
 @cli.allow_code_option
 @cli.option(
     "--iterations",
     type=int,
-    help="Rounds of boosting of a tree model to use; 0 for all.",
+    help="Number of boosting rounds of a tree model to use; 0 for all.",
     show_default="the best",
 )
 @cli.panel("Data")
 @cli.option("--data", required=True, help="Data set of the model, as for certus train.")
 @cli.option("--target", help="Column of a table to predict.", show_default="the last column")
-@cli.option("--drop", default="", help="Columns of the table that a tree model does not have.")
+@cli.option("--drop", default="", help="Columns of the table that are not columns of the tree model.")
 @cli.option("--encoding", default="utf-8", help="Text encoding of a tree model's csv: file.")
 @cli.option("--separator", default=",", help="Column separator of a tree model's csv: file, such as ;.")
 @cli.option(
@@ -121,7 +125,7 @@ def _import_network(
     from certus.models.networks import build_from, load_weights
     from certus.runs.directory import require_new_run, resolve_parents
     from certus.runs.factory import load_data
-    from certus.runs.files import measure_result
+    from certus.runs.serialization import measure_result
     from certus.runs.train_run import start_run
     from certus.storage.tensors import load_tensors
     from certus.training import Fit

@@ -58,7 +58,7 @@ class RawColumn:
 
     @cached_property
     def counts(self) -> Counter[str]:
-        """How often each cell occurs, without missing ones."""
+        """Number of occurrences of each cell that is not missing."""
         return Counter(cell for cell in self.words if cell is not None)
 
     @property

@@ -29,14 +29,9 @@ def certificate_parts(certificate: Certificate) -> list[Part]:
     population, proof = certificate.population, certificate.no_proof is None
     accuracies, rates = accuracy_tables(certificate), rate_tables(certificate)
     tables = [*bracket_tables(certificate), *rates, *accuracies]
-    sentences = [_bracket_words(certificate)]
-    if certificate.labels == "predicted":
-        changed = " Changed: the share of the samples whose prediction changes." if proof else ""
-        sentences.append(f"{PREDICTED_LABELS_STATEMENT}{changed}")
-    if certificate.over_rows:
-        sentences.append(ROWS_STATEMENT)
-    if certificate.deployment is not None:
-        sentences.append(FLOAT32_STATEMENT)
+    sentences = [_bracket_words(certificate), *scope_sentences(certificate)]
+    if certificate.labels == "predicted" and proof:
+        sentences.append("Changed: the share of the samples whose prediction changes.")
     if not proof:
         sentences.append(f"No proof: {certificate.no_proof}")
     sentences.append(differing_words(certificate))
@@ -66,6 +61,16 @@ def certificate_parts(certificate: Certificate) -> list[Part]:
     if any("vacuous" in cell for table in tables for row in table.body for cell in row):
         sentences.append(vacuous_words(certificate))
     return [*tables, *filter(None, sentences)]
+
+
+def scope_sentences(certificate: Certificate) -> list[str]:
+    """Return sentences about the labels, moves and arithmetic of a certificate, unless they are usual."""
+    scope = {
+        PREDICTED_LABELS_STATEMENT: certificate.labels == "predicted",
+        ROWS_STATEMENT: certificate.over_rows,
+        FLOAT32_STATEMENT: certificate.deployment is not None,
+    }
+    return [sentence for sentence, applies in scope.items() if applies]
 
 
 def bracket_tables(certificate: Certificate) -> list[PlainTable]:
@@ -453,7 +458,7 @@ def monitor_parts(result: MonitorResult) -> list[Part]:
 
 
 def monitor_sentences(result: MonitorResult) -> list[str]:
-    """Say what is proven of the position, what chance gives, and what follows for errors."""
+    """Return sentences about the position, the permutation test and the errors of a check."""
     where, rows = f" of {result.name}" if result.name else "", f"{result.rows:,} rows"
     if result.total > result.rows:
         rows = f"a random {result.rows:,} of {result.total:,} rows"
@@ -499,7 +504,7 @@ def monitor_sentences(result: MonitorResult) -> list[str]:
 
 
 def _monitored_errors(result: MonitorResult) -> list[str]:
-    """What is proven of today's errors, what was met, and what cannot be seen."""
+    """Return sentences about the errors of a check: proven, observed, and not observable."""
     what = "mean loss" if result.regression else "error rate"
     free = result.labelled or result.regression
     vacuous = not math.isfinite(result.bound) or (not result.regression and result.bound >= 1)

@@ -282,8 +282,8 @@ def build_model(spec: str, data: SplitDataset, seed: int = 0) -> nn.Module:
 def build_from(
     spec: str, data: SplitDataset, seed: int = 0, *, expected: Mapping[str, str] | None = None
 ) -> BuiltModel:
-    """Build a network, and record the user's code that was executed: nothing but files of the ``expected``
-    sha256."""
+    """Build a network, and record the user's code that was executed. With ``expected`` checksums, by file
+    name, other files are refused."""
     outputs = data.classes or math.prod(data.train.targets.shape[1:])
     code = OwnCode(spec, expected) if is_own_file(spec) else None
     with torch.random.fork_rng(), nullcontext() if code is None else code.imports():

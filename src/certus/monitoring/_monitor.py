@@ -26,8 +26,8 @@ import torch
 from torch import Tensor
 
 from certus._render import Renderable
-from certus.certificates.alarm import check_observed
 from certus.certificates.certificate import Certificate
+from certus.certificates.consistency import check_observed
 from certus.certificates.couplings import propose_coupling
 from certus.data import DataLike, Samples, choose_rows
 from certus.errors import ArgumentError, require, require_seed

@@ -18,12 +18,12 @@ import torch
 from torch import Tensor
 
 from certus.data import Samples, as_samples, random_keys
-from certus.datasets.catalogue import TABLES
 from certus.datasets.new_data import load_like, new_rows, table_batches
 from certus.datasets.raw_table import RawTable, frame_table
 from certus.errors import ArgumentError, require
 from certus.monitoring.reference import Reference
 from certus.runs.loaded_run import named_split
+from certus.table_options import TABLES
 
 _STREAM = 5
 
@@ -92,7 +92,7 @@ Grouping = Callable[[Batch], Sequence[str]]
 def grouped_rows(
     parts: Iterable[Batch], group: Grouping | None, most: int, seed: int, clusters: str | None = None
 ) -> dict[str, Rows]:
-    """Read batches, and return the rows of each group, in the order in which the groups come."""
+    """Read batches, and return the rows of each group, in the order of their first rows."""
     held: dict[str, _Held] = {}
     for part in parts:
         owners = None if clusters is None else np.array(part.words(clusters, "clusters"))

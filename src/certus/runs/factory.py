@@ -19,7 +19,6 @@ from certus._names import GRADIENT_ATTACKS, NORMS
 from certus.attacks.projected_gradient_descent import BIM, FGSM, PGD
 from certus.costs import Cost, Masked, SquaredL2, SquaredLp, SquaredSup, WeightedL2
 from certus.datasets import SplitDataset, load
-from certus.datasets.catalogue import TABLES
 from certus.domains import Domain
 from certus.errors import ArgumentError, require
 from certus.inner import WRM, Maximizer, PaperAscent, default_maximizer
@@ -31,6 +30,7 @@ from certus.models.own_code import file_digest, is_own_file
 from certus.runs.directory import RunDirectory
 from certus.runs.settings import Settings, column_costs
 from certus.storage.files import CorruptFileError, RunError, convert
+from certus.table_options import TABLES
 from certus.training.certified import CertifiedTraining
 
 

@@ -162,7 +162,7 @@ class Settings:
     )
     epsilon: float | None = _method_option(
         None,
-        "Radius of the perturbations of fgsm, bim and pgd: a number, or from:RUN for the root mean square "
+        "Radius of the perturbations of fgsm, bim and pgd. from:RUN is the root mean square "
         "distance by which the wrm training of RUN moves its data.",
     )
     steps: int = _method_option(
@@ -370,7 +370,7 @@ class CertifySettings:
     rho: tuple[float, ...] = _sample_option(
         (),
         "Mean transport cost, a mean squared distance; may be repeated. from:FILE estimates it from older "
-        "rows: how far their chunks (--history-by) lie from each other beyond chance.",
+        "rows, as the distances between their chunks (--history-by) in excess of chance.",
         default_text="the square of EPSILON if that is given, else the rho of the run",
     )
     epsilon: tuple[float, ...] = _sample_option(
@@ -398,9 +398,9 @@ class CertifySettings:
     samples: int | None = _sample_option(None, "Number of samples, drawn at random.", default_text="all")
     shard: str | None = _sample_option(
         None,
-        "Certify one block of the samples in random order, such as 3/20, the third of 20; certus merge joins "
-        "all.",
-        default_text="all of them",
+        "Certify one block of the randomly ordered samples: 3/20 is the third of 20. certus merge joins the "
+        "blocks.",
+        default_text="all",
     )
     seed: int = _sample_option(
         0, "Seed of the samples and of the population bound. Fix it before you see results."
@@ -428,7 +428,7 @@ class CertifySettings:
     unbounded: bool = _sample_option(False, "Let inputs leave the domain of the data, such as [0, 1].")
     deployment: str | None = _bound_option(
         None,
-        "Arithmetic that the upper sides are about: float32, in any order of summation.",
+        "Arithmetic that the upper bounds hold for: float32, with sums in any order.",
         default_text="real arithmetic with the stored weights",
         choices=("float32",),
     )

@@ -35,7 +35,7 @@ from certus.runs.factory import (
     read_settings,
     rebuild_model,
 )
-from certus.runs.files import deserialize, measure_result, serialize
+from certus.runs.serialization import deserialize, measure_result, serialize
 from certus.runs.settings import Settings, decay_of_layers
 from certus.smoothing.sampling import Noise
 from certus.storage.files import RunError

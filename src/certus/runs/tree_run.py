@@ -25,16 +25,15 @@ import certus
 from certus._progress import ProgressFunction
 from certus.bounds.trees import TreeModel, load_ensemble
 from certus.certificates import Certificate
-from certus.certificates.files import check_certificate
-from certus.certificates.graph_files import require_same_problem
 from certus.certificates.parallel import worker_count
 from certus.certificates.trees import EncodedRows, certify_trees, tree_problem
 from certus.costs import LabelCost
 from certus.data import Samples, Subset
 from certus.datasets.raw_table import RawTable, csv_table, parquet_table
-from certus.errors import ArgumentError, VerificationError, require, truncate
+from certus.errors import ArgumentError, require, truncate
 from certus.kernel.check import Checked
 from certus.kernel.trees import Prices
+from certus.runs.certification import circumstances, uniform_label_cost, verify_about
 from certus.runs.directory import require_new_run
 from certus.runs.settings import CertifySettings, column_costs
 from certus.storage.files import CorruptFileError, RunError, Sha256, convert, read_json, read_regular
@@ -211,8 +210,7 @@ def certify_tree_run(
             "settings": settings.as_json(),
             "digests": {"weights": run.settings.model_sha256, "samples": run.settings.data_sha256},
             "library": run.reading.library,
-            "certus_version": certus.__version__,
-            "torch_version": torch.__version__,
+            **circumstances(),
         }
     )
     return certificate
@@ -220,11 +218,7 @@ def certify_tree_run(
 
 def _label_cost(run: TreeRun, settings: CertifySettings) -> LabelCost | None:
     classes = run.reading.classes
-    rule = "be left out for regression"
-    require(settings.label_cost is None or classes is not None, "label_cost", rule, settings.label_cost)
-    if settings.label_cost is None or classes is None:
-        return None
-    return LabelCost(settings.label_cost, len(classes))
+    return uniform_label_cost(settings.label_cost, None if classes is None else len(classes))
 
 
 def verify_for_tree_run(
@@ -232,15 +226,9 @@ def verify_for_tree_run(
 ) -> Checked:
     """Let the kernel check a loaded certificate on its rows; raise ``VerificationError`` if it is not about
     the trees, the prices and the loss of the run."""
-    assert certificate.file is not None
-    checked = check_certificate(certificate, data)
-    rows = EncodedRows(data.inputs, data.targets)
-    price = _label_cost(run, settings)
+    rows, price = EncodedRows(data.inputs, data.targets), _label_cost(run, settings)
     problem, clip = tree_problem(run.reading, rows, None, run.prices, price, settings.clip)
-    require_same_problem(certificate.file, checked.problem, problem)
-    if (certificate.clip, certificate.class_weights) != (clip, None):
-        raise VerificationError(f"{certificate.file} is not verified: its losses count otherwise.")
-    return checked
+    return verify_about(problem, certificate, data, clip)
 
 
 def chosen_rows(run: TreeRun, settings: CertifySettings) -> Subset:

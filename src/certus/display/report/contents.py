@@ -21,19 +21,13 @@ from certus.attacks.minimum_norm import minimum_norm_attack
 from certus.bounds import SmoothnessBound, input_smoothness
 from certus.certificates.batching import repeat_words
 from certus.certificates.certificate import Bracket, Certificate
-from certus.certificates.files import (
-    FLOAT32_STATEMENT,
-    PREDICTED_LABELS_STATEMENT,
-    ROWS_STATEMENT,
-    read_certificate,
-    with_checked,
-)
+from certus.certificates.files import read_certificate, with_checked
 from certus.certificates.lower_bounds import transport_rows
 from certus.costs import Cost
 from certus.data import Samples, Subset
 from certus.datasets import SplitDataset
 from certus.display.figures import Curve
-from certus.display.tables import NOT_CHECKED, differing_words, error_name
+from certus.display.tables import NOT_CHECKED, differing_words, error_name, scope_sentences
 from certus.display.text import PlainTable, make_table
 from certus.errors import CertusError, UnsupportedError, VerificationError
 from certus.inner.concavity import ConcaveShare, concave_share
@@ -150,7 +144,7 @@ def measure_run(
     path, noisy = (folder / CERTIFICATE_FOLDER / name for name in ("certificate.json", "smoothing.json"))
     if not path.exists() and not noisy.exists():
         own = f" --model {trained.settings.model}" if is_own_file(trained.settings.model) else ""
-        remarks.append(f"No certificate yet: certus certify {folder}{own} --rho 0.01 makes one.")
+        remarks.append(f"No certificate yet: `certus certify {folder}{own} --rho 0.01` writes one.")
     certificate = load(path, verified, "The certificate")
     stable = folder / OWN_LABELS_FOLDER / "certificate.json"
     stability = load(stable, verified, "The certificate of predicted labels")
@@ -497,12 +491,7 @@ def scope(certificate: Certificate) -> list[str]:
         "samples whose root mean square distance is at most the stated one. That allows more than moving "
         "each sample by at most that distance: a few samples may move far if the others stay."
     ]
-    if certificate.labels == "predicted":
-        sentences.append(PREDICTED_LABELS_STATEMENT)
-    if certificate.over_rows:
-        sentences.append(ROWS_STATEMENT)
-    if certificate.deployment is not None:
-        sentences.append(FLOAT32_STATEMENT)
+    sentences += scope_sentences(certificate)
     now = None if certificate.no_proof is not None else certificate.bracket(0.0).error_low
     rows = certificate.about["rows"]
     whole = rows["source"].endswith("@test") and rows["count"] == rows["total"]  # the summary has its error

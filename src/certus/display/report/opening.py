@@ -40,7 +40,7 @@ GLOSSARY = {
 
 @dataclass(frozen=True)
 class Purpose:
-    """What a report states about itself, where it is given, and the requirements that it judges."""
+    """Statements of a report's author, empty if not given, and the requirements that the report judges."""
 
     date: str = ""
     author: str = ""
@@ -236,7 +236,7 @@ _QUANTITIES = {
 
 
 def _asked(outcome: Outcome, certificate: Certificate) -> str:
-    """Say what was asked and what is known, without symbols."""
+    """Return a requirement and its outcome in words, without symbols."""
     requirement = Requirement.parse(outcome.requirement)
     side = "at most" if outcome.side == "<=" else "at least"
     share = requirement.quantity not in ("loss", "expected_cost")
@@ -257,7 +257,7 @@ def _asked(outcome: Outcome, certificate: Certificate) -> str:
 
 
 def _scale(report: RunReport, worst: Bracket) -> str:
-    """Say what the budget means in the units of the data: for every row, and for one row in a hundred."""
+    """Return the budget in the units of the data: for every row, and for one row in a hundred."""
     example = move_example(worst.rho, report.trained)
     tenfold = move_example(100 * worst.rho, report.trained)
     root = f"a root mean square distance of √ρ = {worst.distance:.3g} ({report.trained.data.units})"
