@@ -118,7 +118,7 @@ def test_what_is_not_read_is_named() -> None:
     refused(ColumnTransformer([("b", KBinsDiscretizer(3), ["age"]), town]), "KBinsDiscretizer")
     twice = make_pipeline(SimpleImputer(), OneHotEncoder(sparse_output=False, handle_unknown="ignore"))
     refused(ColumnTransformer([town, age, ("t", twice, ["age"])]), "'age', .*(two ways|at once|encoded)")
-    refused(ColumnTransformer([town, age]), "column 'town', Bern, .*got 'Zug'", ArgumentError, town="Zug")
+    refused(ColumnTransformer([town, age]), "unknown categories .'Zug'", ArgumentError, town="Zug")
     refused(ColumnTransformer([town, age]), "(no gaps|NaN)", ArgumentError, age=np.nan)
     with pytest.raises(ArgumentError, match="ColumnPrices are for trees, and pipelines with encoders"):
         certus.certify(LINEAR.fit(filled[["age"]], labels), (filled[["age"]], labels), rho=0.1, cost=PRICES)
