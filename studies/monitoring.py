@@ -353,7 +353,7 @@ STUDY = Study(
     name="monitoring",
     title="The story of the next year: certified once, monitored year by year and month by month",
     labels=(),
-    minutes={Scale.QUICK: 1, Scale.PAPER: 5},
+    minutes={Scale.QUICK: 1, Scale.FULL: 5},
     parts=_parts,
     pictures=(
         Picture(

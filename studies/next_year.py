@@ -418,7 +418,7 @@ STUDY = Study(
     name="next-year",
     title="Will it hold next year?",
     labels=(),
-    minutes={Scale.QUICK: 1, Scale.PAPER: 8},
+    minutes={Scale.QUICK: 1, Scale.FULL: 8},
     parts=_parts,
     pictures=(
         Picture("next-year", "Errors of four models in four years, and their worst cases.", draw_years),

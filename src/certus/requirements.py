@@ -131,6 +131,11 @@ class Requirement:
     def side(self) -> str:
         return QUANTITIES[self.quantity]
 
+    @property
+    def unbounded(self) -> bool:
+        """Whether the quantity is no share."""
+        return self.quantity in _UNBOUNDED
+
     def holds(self, value: float | None) -> bool:
         """Whether a bound meets the limit; None and NaN never do."""
         if value is None:

@@ -102,14 +102,14 @@ def sup_family_parts(scale: Scale, name: str, family: Family) -> list[Part]:
 def other_wrm_parts() -> list[Part]:
     """Return attacks on WRMs of 10 epochs, and at the small budget on one trained by the paper's ascent."""
     longer = {
-        "small": small_budget_network(Scale.PAPER, "wrm"),
-        "large": recipe(Scale.PAPER, "wrm", LONGER_EPOCHS, gamma=LARGE_BUDGET),
+        "small": small_budget_network(Scale.FULL, "wrm"),
+        "large": recipe(Scale.FULL, "wrm", LONGER_EPOCHS, gamma=LARGE_BUDGET),
     }
-    by_paper = {"small": small_budget_wrm(Scale.PAPER) | {"maximizer": "paper"}}
+    by_paper = {"small": small_budget_wrm(Scale.FULL) | {"maximizer": "paper"}}
     parts = [training_part(f"small:network-{BY_PAPER}-0", by_paper["small"], 60.0)]
     for kind, networks in ((LONGER_WRM, longer), (BY_PAPER, by_paper)):
         for name, how in networks.items():
-            strengths, samples = _strengths_of(Scale.PAPER, name)
+            strengths, samples = _strengths_of(Scale.FULL, name)
             parts += [
                 sweep_part(f"{name}:{attack}-{kind}-0", how, attack, strengths, samples)
                 for attack in SWEPT_ATTACKS

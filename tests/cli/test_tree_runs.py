@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zipfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from sklearn.ensemble import GradientBoostingRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from certus._format import at_most
 from certus.certificates.files import read_certificate, write_certificate
 from certus.certificates.trees import EncodedRows, certify_trees
 from certus.errors import VerificationError
@@ -59,7 +61,21 @@ def test_a_file_is_imported_certified_and_verified(folder: Path) -> None:
     done = certus("verify", file, folder=folder)
     assert done.returncode == 0, done.stderr
     refused(certus("verify", file, "--recompute", folder=folder), "--recompute")
-    refused(certus("report", "runs/b", folder=folder), "tree model")
+    page = ("report", "runs/b", "-o", "page.html", "--require", "error<=100%@rho=0.01")
+    done = certus(*page, folder=folder)
+    assert done.returncode == 0, done.stderr
+    text = (folder / "page.html").read_text()
+    assert '<div class="verdict pass"' in text
+    assert f"≤ {at_most(100 * bracket['error_high'], 1)}%" in text[: text.index("<script")]
+    assert "certus monitor" not in text[: text.index("<script")]
+    for name in ("one.zip", "two.zip"):
+        done = certus("bundle", "runs/b", "-o", name, folder=folder)
+        assert done.returncode == 0, done.stderr
+    assert (folder / "one.zip").read_bytes() == (folder / "two.zip").read_bytes()
+    with zipfile.ZipFile(folder / "one.zip") as archive:
+        assert b"What can be relied on" in archive.read("report.html")
+    refused(certus("report", "runs/b", "--samples", "5", folder=folder), "--samples")
+    refused(certus("attack", "runs/b", "--epsilon", "0.1", folder=folder), "tree model")
     done = certus("sensitivity", "runs/b", "--samples", "6", "--json", folder=folder)
     assert done.returncode == 0, done.stderr
     features = {each["feature"]: each for each in json.loads(done.stdout)["features"]}

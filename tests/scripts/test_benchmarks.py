@@ -111,11 +111,13 @@ def test_drift(script: Script, tmp_path: Path) -> None:
 
 def test_trees(script: Script, tmp_path: Path) -> None:
     output = tmp_path / "trees.json"
-    entry = "variant: stumps"
+    entry = "breast cancer, 100 x 8"
     script("benchmarks.trees", "--entries", entry, "--most-rows", 2, "--output", output)
     measured = read(output)[entry]
     assert measured["rows"] == 2
     assert all(each["error_low"] <= each["error_high"] for each in measured["brackets"])
+    assert f"| {entry} | 2 |" in output.with_suffix(".md").read_text()
+    assert output.with_suffix(".png").exists()
 
 
 def test_rows(script: Script, tmp_path: Path) -> None:

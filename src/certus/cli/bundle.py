@@ -7,13 +7,20 @@ from typing import TYPE_CHECKING, Any
 
 from certus._progress import counting_bar
 from certus.cli import options as cli
-from certus.cli.certified_run import CertifiedNetwork, CertifiedRun, checked_certificate, open_certified_run
+from certus.cli.certified_run import (
+    CertifiedNetwork,
+    CertifiedRun,
+    CertifiedTrees,
+    checked_certificate,
+    open_certified_run,
+)
 from certus.cli.output import console, messages, require_file
 from certus.errors import ArgumentError, require
 from certus.storage.write import write_atomically
 
 if TYPE_CHECKING:
-    pass
+    from certus.certificates.certificate import Certificate
+    from certus.runs.tree_run import TreeRun
 
 _FILES = ("certificate.json", "graph.json", "graph.safetensors", "witnesses.safetensors", "samples.csv")
 _SMOOTHED = ("smoothing.json", "smoothing.safetensors")
@@ -29,7 +36,7 @@ _SMOOTHED = ("smoothing.json", "smoothing.safetensors")
     show_default="that of RUN",
     help="certificate.json or smoothing.json to bundle.",
 )
-@cli.option("--report/--no-report", "with_report", default=True, help="Include the HTML report of a network.")
+@cli.option("--report/--no-report", "with_report", default=True, help="Include the HTML report.")
 @cli.option("--author", default="", help="Author, for the model card and the report.")
 @cli.option("--purpose", default="", help="Purpose of the model, for the model card and the report.")
 @cli.allow_code_option
@@ -98,6 +105,8 @@ def bundle(
     )
     if with_report and isinstance(certified, CertifiedNetwork):
         files[parts.REPORT] = _report(certified, author, purpose)
+    elif with_report and isinstance(certificate, Certificate) and isinstance(certified, CertifiedTrees):
+        files[parts.REPORT] = _tree_report(certified.trained, certificate, author, purpose)
     files[parts.README] = parts.readme(certificate, [*files, parts.MANIFEST], rows=rows)
     files[parts.MANIFEST] = parts.manifest(certificate, files, model=model, rows=rows)
     output.parent.mkdir(parents=True, exist_ok=True)
@@ -145,6 +154,14 @@ def _report(certified: CertifiedNetwork, author: str, purpose: str) -> bytes:
     with counting_bar(messages, "measuring", evaluations(trained, _SAMPLES)) as advance:
         report = measure_run(trained, attack_unit(trained), _SAMPLES, 0, advance)
     return render_report([report], Purpose("", author, purpose)).encode()
+
+
+def _tree_report(trained: TreeRun, certificate: Certificate, author: str, purpose: str) -> bytes:
+    """The report about a tree model, without a date."""
+    from certus.display.report.opening import Purpose
+    from certus.display.report.trees import render_tree_report
+
+    return render_tree_report(trained, certificate, (), Purpose("", author, purpose)).encode()
 
 
 _SAMPLES = 200

@@ -111,7 +111,8 @@ def _import_trees(
         console.print(f"The model predicts {run.right:.2%} of the rows as the table has them.")
     if run.right is not None and reading.model is None:
         console.print(f"Its file has the classes {', '.join(_labels(reading) or [])}, in this order.")
-    console.print(f"Run directory: {output}. Next: certus certify {output} --rho 0.01")
+    allowed = " --allow-code" if options["allow_code"] else ""
+    console.print(f"Run directory: {output}. Next: certus certify {output}{allowed} --rho 0.01")
 
 
 def _labels(reading: TreeModel) -> list[str] | None:

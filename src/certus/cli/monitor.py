@@ -21,6 +21,7 @@ PICTURE = "monitor.png"
 
 
 @cli.command("monitor")
+@cli.new_rows_options
 @cli.panel("Rows and columns")
 @cli.option("--columns", help="Columns to compare, separated by commas; all others count as unchanged.")
 @cli.option(
@@ -76,6 +77,7 @@ def monitor(
     output: Path | None,
     plot: Path | None,
     as_json: bool,
+    **reading: str | None,
 ) -> None:
     """Compare new data with the certified ones, and raise an alarm.
 
@@ -123,6 +125,7 @@ def monitor(
             columns=None if columns is None else listed_names(columns),
             seed=seed,
             run=trained,
+            reading=cli.reading_of_new_rows(trained.settings.table, reading),
         )
         whole: str | int = "" if chunks is None else int(chunks) if chunks.isdigit() else chunks
         results = []

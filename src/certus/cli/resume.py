@@ -22,7 +22,10 @@ def resume(run: cli.TypedRun, tensorboard: Path | None, no_lock: bool, as_json: 
 
     RUN is a run directory. The result is the same as without the interruption.
     """
-    opened, fabric = run.open(), make_fabric()
+    from certus.runs.factory import read_settings
+
+    opened = run.open()
+    fabric = make_fabric(read_settings(opened).precision)
     if opened.result is not None:
         cli.refuse_unused({"tensorboard": f"for {run.path}, which is complete: no epoch is left to log"})
     require_tensorboard(tensorboard)

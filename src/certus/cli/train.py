@@ -86,7 +86,7 @@ def train(
     from certus.runs.train_run import start_run
     from certus.training import optimizers, preflight
 
-    fabric = make_fabric()
+    fabric = make_fabric(options["precision"])
     leader = fabric.global_rank == 0
     if output is not None:
         output = directory.resolve_parents(output)
@@ -207,15 +207,19 @@ def _start_in_free(name: str, start: Callable[[Path], RunDirectory]) -> Path:
     raise AssertionError("itertools.count is infinite")
 
 
-def make_fabric() -> Fabric:
-    """Return a Fabric of one process, or of those that torchrun has started."""
+def make_fabric(precision: str) -> Fabric:
+    """Return a Fabric of one process, or of those that torchrun has started; ``precision`` as in settings."""
     import torch
     from lightning_fabric import Fabric
+
+    from certus.training._fit import FABRIC_PRECISIONS
 
     local = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     nodes = int(os.environ.get("GROUP_WORLD_SIZE", "1"))
     accelerator = "cuda" if torch.cuda.is_available() else "cpu"
-    fabric = Fabric(accelerator=accelerator, devices=local, num_nodes=nodes)
+    fabric = Fabric(
+        accelerator=accelerator, devices=local, num_nodes=nodes, precision=FABRIC_PRECISIONS[precision]
+    )
     if local * nodes > 1:
         fabric.launch()
     return fabric

@@ -54,7 +54,7 @@ class RawColumn:
         """Mask (n,) of missing values."""
         if self.numbers is not None:
             return np.isnan(self.numbers)
-        return np.array([cell is None for cell in self.words])
+        return np.array([cell is None for cell in self.words], dtype=bool)
 
     @cached_property
     def counts(self) -> Counter[str]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from certus._format import at_least, at_most
+from certus._format import at_least, at_most, plain
 from certus.bounds.smoothness import format_assumptions
 from certus.certificates.batching import repeat_words
 from certus.certificates.certificate import Certificate
@@ -450,7 +450,7 @@ def monitor_parts(result: MonitorResult) -> list[Part]:
             moved = "–" if each.moved is None else f"{each.moved:.3g} sd"
             if each.moved is not None and each.before is None:
                 moved = f"{each.moved:.1%} of rows"
-            means = number(each.before), number(each.after)
+            means = tuple("–" if mean is None else plain(mean, 4) for mean in (each.before, each.after))
             cost = f"{each.cost:.3g}", f"{each.chance:.3g}"
             table.add_row(each.column, f"{each.share:.0%}", *cost, moved, *means)
         parts.insert(1, table)
@@ -520,8 +520,8 @@ def _monitored_errors(result: MonitorResult) -> list[str]:
         met = (
             f"mean loss {realised.loss:.4g}" if realised.error is None else f"error rate {realised.error:.2%}"
         )
-        count = f"{realised.rows:,}" + (f" of {result.rows:,}" if realised.rows < result.rows else "")
-        sentences.append(f"Observed on {count} labelled rows: {met} (attained).")
+        part = f" of {result.rows:,} rows" if realised.rows < result.rows else " rows"
+        sentences.append(f"Observed on {realised.rows:,} labelled{part}: {met} (attained).")
         if realised.relabelled:
             priced = (
                 "" if result.label_price == math.inf else f", at the price of {result.label_price:g} each"

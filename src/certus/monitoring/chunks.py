@@ -142,7 +142,9 @@ def check_chunks(
     require(count > 0, "new", "hold at least one row", "none")
     for chunk in sorted(groups):
         rows = groups[chunk]
-        require(len(rows.inputs) >= 2, "by", "give chunks of at least 2 rows", f"1 in {chunk}")
+        if len(rows.inputs) < 2:
+            rule = "give chunks of at least 2 rows" if by else "hold at least 2 rows, to be compared"
+            require(False, "by" if by else "new", rule, f"1 in {chunk or name}")
         both = None if own is None else (own, rows.clusters)
         yield monitor.judge(rows, clusters=both, share=share, level=monitor.level / count, name=chunk or name)
 

@@ -32,6 +32,7 @@ from certus.runs.settings import CertifySettings
 from certus.runs.verification import certified_folder
 from certus.storage.files import RunError, convert
 from certus.storage.tensors import digest
+from certus.table_options import TableOptions
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,6 +45,7 @@ class Reference:
             columns, where it is about rows of a table alone.
         trained: the run that the certificate is about; None without one. about: its settings and
             digests. names: of columns, with their inputs, where there is no run to name them.
+        reading: options of new tables, where they are not those of the run.
     """
 
     inputs: Tensor
@@ -54,6 +56,13 @@ class Reference:
     trained: LoadedRun | None = None
     about: dict[str, Any] = field(default_factory=dict)
     names: dict[str, list[int]] = field(default_factory=dict)
+    reading: TableOptions | None = None
+
+    @property
+    def table_options(self) -> TableOptions:
+        """The options of new tables: ``reading``, or else those of the run."""
+        own = TableOptions() if self.trained is None else self.trained.settings.table
+        return own if self.reading is None else self.reading
 
     @property
     def data(self) -> SplitDataset | None:

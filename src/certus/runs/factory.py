@@ -17,7 +17,7 @@ from torch import nn
 from certus._defaults import NOISY_STEPS
 from certus._names import GRADIENT_ATTACKS, NORMS
 from certus.attacks.projected_gradient_descent import BIM, FGSM, PGD
-from certus.costs import Cost, Masked, SquaredL2, SquaredLp, SquaredSup, WeightedL2
+from certus.costs import Cost, LabelCost, Masked, SquaredL2, SquaredLp, SquaredSup, WeightedL2
 from certus.datasets import SplitDataset, load
 from certus.domains import Domain
 from certus.errors import ArgumentError, require
@@ -216,8 +216,9 @@ def build_cost(settings: Settings, data: SplitDataset) -> Cost:
     return priced_cost(data, column_costs(settings.feature_cost))
 
 
-def build_method(settings: Settings, cost: Cost, domain: Domain) -> Method:
-    """Return the method that the settings name."""
+def build_method(settings: Settings, cost: Cost, domain: Domain, *, classes: int | None = None) -> Method:
+    """Return the method that the settings name; ``classes`` is the number of labels, which a cost of changing
+    them needs, or None for other targets."""
     if settings.method == "erm":
         return ERM()
     if settings.method in GRADIENT_ATTACKS:
@@ -236,7 +237,13 @@ def build_method(settings: Settings, cost: Cost, domain: Domain) -> Method:
     gamma = settings.gamma
     if settings.certified and gamma is not None:
         gamma *= _stiffness(settings)
-    return WRM(gamma, rho=settings.rho, cost=cost, domain=domain, maximizer=maximizer)
+    label_cost = None
+    if settings.label_cost is not None:
+        if classes is None:
+            got = f"{settings.label_cost:g}"
+            raise ArgumentError(f"`label_cost` must be left out for targets that are no classes; got {got}.")
+        label_cost = LabelCost(settings.label_cost, classes)
+    return WRM(gamma, rho=settings.rho, cost=cost, domain=domain, maximizer=maximizer, label_cost=label_cost)
 
 
 def build_certified_training(settings: Settings, data: SplitDataset) -> CertifiedTraining | None:

@@ -104,7 +104,7 @@ class LoadedRun:
 
     @property
     def wrm(self) -> WRM:
-        """WRM at the final γ of the run, with an accurate maximizer."""
+        """WRM at the final γ of the run, with an accurate maximizer; it moves inputs alone."""
         if self.gamma is None:
             raise ArgumentError(
                 f"`{self.run.path}` must be a run of wrm; it was trained by {self.settings.method}."
@@ -140,8 +140,11 @@ def load_run(path: str | Path, *, model: str | None = None, data: str | None = N
 
 
 def recorded_rho_hat(run: RunDirectory, norm: float) -> float | None:
-    """Return ρ̂ of a completed WRM run whose cost is the square of this norm; None for others."""
+    """Return ρ̂ of a completed WRM run whose cost is the square of this norm; None for others, and where
+    labels have moved too, at a price that is no distance."""
     _, rho_hat = _final_penalty(run)
+    if read_settings(run).label_cost is not None:
+        return None
     ball = deserialize(run.record.cost).attack_ball(deserialize(run.record.domain))
     return rho_hat if ball.own and ball.p == norm else None
 

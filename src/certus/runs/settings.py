@@ -77,7 +77,7 @@ def _numbers_by_name(
 
 METHODS = ("wrm", "erm", *GRADIENT_ATTACKS)
 METHOD_OPTIONS = {  # option → the methods that take it; to others it means nothing
-    **dict.fromkeys(("gamma", "rho", "cost", "tolerance", "maximizer"), ("wrm",)),
+    **dict.fromkeys(("gamma", "rho", "cost", "label_cost", "tolerance", "maximizer"), ("wrm",)),
     **dict.fromkeys(("norm", "epsilon"), GRADIENT_ATTACKS),
     **dict.fromkeys(("steps", "step_size"), ("bim", "pgd")),
     "clip": ("wrm", *GRADIENT_ATTACKS),
@@ -157,6 +157,9 @@ class Settings:
         "Cost factors of columns of a table, such as town=3,age=inf. The factor of other columns is 1; "
         "inf keeps a column fixed.",
     )
+    label_cost: float | None = _method_option(
+        None, "Cost of changing a label, for wrm on classes. Without it labels never change."
+    )
     norm: str | None = _method_option(
         None, "Norm of the perturbations of fgsm, bim and pgd.", default_text="inf", choices=tuple(NORMS)
     )
@@ -190,6 +193,17 @@ class Settings:
         "within the first third of the steps and then falls to 0.",
         default_text="constant; cosine with --certified; onecycle for lipschitz:…",
         choices=("constant", "cosine", "onecycle"),
+    )
+    precision: str = _optimisation_option(
+        "float32",
+        "Arithmetic of the training steps: float32, or bfloat16 for products (weights stay in float32), "
+        "which is faster where processors have it. Certificates are about the float32 weights either way.",
+        choices=("float32", "bfloat16"),
+    )
+    compile: bool = _optimisation_option(
+        False,
+        "Compile the network by torch.compile, which makes most training steps faster after a slow start. "
+        "Needs a C++ compiler.",
     )
     weight_decay: float | str = _optimisation_option(
         0.0,
@@ -318,7 +332,8 @@ class Settings:
         require_count("translate", self.translate, least=0)
         for name in ("noise", "margin"):
             require_number(name, getattr(self, name), zero=True)
-        for name in ("gamma", "rho", "norm", "epsilon", "step_size"):  # None where they are left out
+        optional = ("gamma", "rho", "label_cost", "norm", "epsilon", "step_size")
+        for name in optional:  # None where they are left out
             taken = self.method in METHOD_OPTIONS[name] or (self.certified and name == "gamma")
             value = getattr(self, name)
             require(value is None or taken, name, f"be left out for {self.method}", value)
@@ -328,6 +343,7 @@ class Settings:
                 f"got epsilon={self.epsilon} and norm={self.norm}."
             )
         natural, follows = self.cost == "natural", self.certified and self.rho is not None
+        label_rule = f"be positive and at most {LARGEST:g}"
         loss_rule = "be cross-entropy in certified training, whose bounds are for that loss"
         for name, valid, rule in (
             ("tolerance", 0 <= self.tolerance < math.inf, "be finite and not negative"),
@@ -338,6 +354,9 @@ class Settings:
             ("step_size", self.step_size is None or 0 < self.step_size < math.inf, "be positive and finite"),
             ("cost", self.method == "wrm" or natural, f"be left out for {self.method}"),
             ("feature_cost", self.feature_cost == "" or natural, f"be left out with --cost {self.cost}"),
+            ("label_cost", self.label_cost is None or 0 < self.label_cost <= LARGEST, label_rule),
+            ("label_cost", self.label_cost is None or not self.certified, "be left out with --certified"),
+            ("label_cost", self.label_cost is None or self.noise == 0, "be left out with noise"),
             ("cost", self.noise == 0 or natural, "be natural with noise, which is Gaussian"),
             ("loss", not self.certified or self.loss == "cross-entropy", loss_rule),
             ("temperature", 1e-3 <= self.temperature <= 1e3, "lie between 0.001 and 1000"),

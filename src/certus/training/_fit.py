@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor, nn
@@ -329,11 +329,18 @@ def fit(
     return Fit(wrapper, state.history, robustness, proof)
 
 
-def one_device(model: nn.Module) -> Fabric:
+FABRIC_PRECISIONS: dict[str, Literal["32-true", "bf16-mixed"]] = {
+    "float32": "32-true",
+    "bfloat16": "bf16-mixed",
+}
+"""Precision of training steps by the name in settings → Fabric's name."""
+
+
+def one_device(model: nn.Module, precision: str = "float32") -> Fabric:
     """Return a Fabric for the best accelerator or the CPU; the CPU for a float64 model instead of MPS."""
     from lightning_fabric import Fabric
 
-    fabric = Fabric(devices=1)
+    fabric = Fabric(devices=1, precision=FABRIC_PRECISIONS[precision])
     wide = any(values.dtype == torch.float64 for values in (*model.parameters(), *model.buffers()))
     return Fabric(accelerator="cpu", devices=1) if wide and fabric.device.type == "mps" else fabric
 

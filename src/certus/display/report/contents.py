@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from certus._eval_mode import loss_eval_mode
-from certus._format import at_least, at_most
+from certus._format import at_least, at_most, plain
 from certus.attacks.evaluation import Trial, sweep, typical_length
 from certus.attacks.minimum_norm import minimum_norm_attack
 from certus.bounds import SmoothnessBound, input_smoothness
@@ -141,6 +141,17 @@ def measure_run(
             remarks.append(f"Not re-checked: {reason}")
             return stated
 
+    def verified_table(path: Path) -> SmoothedCertificate:
+        """Read a certificate by smoothing, and prove it again from its table of counts."""
+        stated = SmoothedCertificate.load(path)
+        try:
+            return stated.verify()
+        except VerificationError as reason:
+            raise RunError(str(reason)) from None
+        except CertusError as reason:
+            remarks.append(f"Not re-checked: {reason}")
+            return stated
+
     path, noisy = (folder / CERTIFICATE_FOLDER / name for name in ("certificate.json", "smoothing.json"))
     if not path.exists() and not noisy.exists():
         own = f" --model {trained.settings.model}" if is_own_file(trained.settings.model) else ""
@@ -148,7 +159,7 @@ def measure_run(
     certificate = load(path, verified, "The certificate")
     stable = folder / OWN_LABELS_FOLDER / "certificate.json"
     stability = load(stable, verified, "The certificate of predicted labels")
-    smoothed = load(noisy, SmoothedCertificate.load, "The certificate by smoothing")
+    smoothed = load(noisy, verified_table, "The certificate by smoothing")
     trials = [Trial("pgd", 2.0, unit * strength) for strength in STRENGTHS]
     attacks = sweep(loss, rows, trials, domain=data.domain, cost=trained.cost, seed=seed, progress=progress)
     nearest = None
@@ -276,7 +287,7 @@ def label_words(report: RunReport, target: Tensor) -> str:
     data = report.trained.data
     if data.classes is None:
         mean, scale = data.target_scale or (0.0, 1.0)
-        return f"{float(target) * scale + mean:.4g}"
+        return plain(float(target) * scale + mean, 4)
     label = int(target)
     return data.class_names[label] if data.class_names and label < len(data.class_names) else str(label)
 
@@ -296,7 +307,7 @@ def _cell(report: RunReport, row: Tensor, feature: Feature) -> str:
         assert data.feature_names is not None
         return data.feature_names[hot[0]].removeprefix(f"{feature.name}=") if hot else "unknown"
     mean = 0.0 if data.input_scale is None else float(data.input_scale[0][first])
-    return f"{float(row[first]) * feature.scale + mean:.4g}"
+    return plain(float(row[first]) * feature.scale + mean, 4)
 
 
 def _sensitivity(
@@ -472,16 +483,7 @@ def move_example(rho: float, trained: LoadedRun) -> str:
             alone = length(one_hot(torch.tensor(feature.columns[0]), size))
             moves.append((alone * feature.scale, feature.name))
     largest, name = max(moves, default=(0.0, ""))
-    return f"as when {name} alone changes by {_plain(largest)} in every row" if largest > 0 else ""
-
-
-def _plain(value: float) -> str:
-    """Write a number with three digits, without an exponent where it is large.
-
-    >>> _plain(2400.4), _plain(0.12345)
-    ('2,400', '0.123')
-    """
-    return f"{value:,.0f}" if 1000 <= value < 1e15 else f"{value:.3g}"
+    return f"as when {name} alone changes by {plain(largest)} in every row" if largest > 0 else ""
 
 
 def scope(certificate: Certificate) -> list[str]:
