@@ -41,7 +41,8 @@ LISTED = 128
 def with_columns(problem: Problem, groups: Sequence[Sequence[int]]) -> Problem:
     """The problem over rows with these groups of inputs as columns, as far as the theorem covers them."""
     cost, graph = problem.cost, problem.graph
-    if problem.claimed is not None or not (isinstance(cost, Lp) and cost.p == 2 and len(graph.shape) == 1):
+    plain = problem.claimed is None and problem.precision is None
+    if not (plain and isinstance(cost, Lp) and cost.p == 2 and len(graph.shape) == 1):
         return problem
     size = graph.shape[0]
     weights = torch.ones(size, dtype=torch.float64) if cost.scales is None else cost.scales.expand(size)
@@ -54,9 +55,9 @@ def with_columns(problem: Problem, groups: Sequence[Sequence[int]]) -> Problem:
             taken[group] = True
     if not kept:
         return problem
-    plain = Graph((graph.nodes[0], replace(graph.nodes[1], moves=None), *graph.nodes[2:]))
+    unmoved = Graph((graph.nodes[0], replace(graph.nodes[1], moves=None), *graph.nodes[2:]))
     frozen = Problem.of(
-        *(plain, problem.loss, replace(cost, free=free & ~taken), problem.domain),
+        *(unmoved, problem.loss, replace(cost, free=free & ~taken), problem.domain),
         (problem.inputs, problem.targets),
     )
     return replace(problem, columns=Columns(tuple(kept), weights, frozen))
