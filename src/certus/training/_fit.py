@@ -12,7 +12,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 import torch
@@ -120,12 +120,14 @@ class Fit(Renderable):
         history: one entry per epoch.
         robustness: for WRM, ρ̂, φ and γ in one pass over the training data at the final θ; None otherwise.
         proof: smoothness bound at the final θ of a certified training, *proven* or *assumed*; else None.
+        inner_precision: for WRM, the type in which the model ran in the ascents of the training.
     """
 
     model: nn.Module = field(repr=False)
     history: list[EpochMetrics]
     robustness: Robustness | None
     proof: SmoothnessBound | None = None
+    inner_precision: str | None = None
 
 
 def fit(
@@ -266,6 +268,9 @@ def fit(
     # The ascent runs on the bare model: its passes are no business of a wrapper that synchronises gradients.
     loss, noisy = ModelLoss(model, criterion), training_noise(noise, method)
     noisy_loss = loss if noisy is None else NoisyLoss(model, criterion, noisy)
+    moving_loss = noisy_loss
+    if method.penalty is None or method.penalty.precision != "float32":
+        moving_loss = replace(noisy_loss, autocast=_autocast(fabric))
     with ExitStack() as stack:
         if progress is not False and rank == 0:
             from certus.training.callbacks import ProgressBar  # which is a Callback
@@ -283,7 +288,7 @@ def fit(
                     if augment is not None:
                         inputs = augment(inputs)
                     weighted = {} if weights is None else {"weights": weights}  # a method may not take any
-                    perturbed = method.perturb(noisy_loss, inputs, targets, **weighted)
+                    perturbed = method.perturb(moving_loss, inputs, targets, **weighted)
                     assert perturbed.targets is not None
                     moved = perturbed.inputs
                     if noisy is not None:
@@ -319,6 +324,7 @@ def fit(
         wrapper.eval()
         method.train(False)
         robustness, proof = None, None if theta is None else theta.settle(few)
+        inner = None if method.penalty is None else method.penalty.used_precision
         if method.penalty is not None:
             for hook in hooks:
                 hook.on_measure_start()
@@ -326,7 +332,7 @@ def fit(
             with torch.random.fork_rng():
                 torch.manual_seed(mix(seed, epochs, 0, rank))
                 robustness = measure(method.penalty, noisy_loss, loader, loader.batch_size, fabric)
-    return Fit(wrapper, state.history, robustness, proof)
+    return Fit(wrapper, state.history, robustness, proof, inner)
 
 
 FABRIC_PRECISIONS: dict[str, Literal["32-true", "bf16-mixed"]] = {
@@ -343,6 +349,13 @@ def one_device(model: nn.Module, precision: str = "float32") -> Fabric:
     fabric = Fabric(devices=1, precision=FABRIC_PRECISIONS[precision])
     wide = any(values.dtype == torch.float64 for values in (*model.parameters(), *model.buffers()))
     return Fabric(accelerator="cpu", devices=1) if wide and fabric.device.type == "mps" else fabric
+
+
+def _autocast(fabric: Fabric) -> torch.dtype | None:
+    """Return the 16-bit type of a Fabric's mixed precision, which the ascent shares; None for others."""
+    kind = fabric.device.type
+    with fabric.autocast():
+        return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
 
 
 def _close_epoch(
