@@ -143,15 +143,20 @@ class Plan:
     seed: int = 0
     model: str = "lipschitz:128x10"
     images: int | None = None
-    few: int = 500
+    few: int = 200
     distances: tuple[float, ...] = (0.02, 0.05, 0.1, 0.2, 0.32, 0.5)
     steps: int = 20
     restarts: int = 3
+    learning_rate: float = 0.0015
+    precision: str = "bfloat16"
     compile: bool = True
 
     @property
     def settings(self) -> Settings:
-        names = ("data", "margin", "epochs", "translate", "flip", "seed", "model", "compile")
+        names = (
+            *("data", "margin", "epochs", "translate", "flip", "seed", "model"),
+            *("learning_rate", "precision", "compile"),
+        )
         return lipschitz_settings(**{name: getattr(self, name) for name in names})
 
     @staticmethod
@@ -273,12 +278,18 @@ def measure_attacks(workspace: Workspace, settings: Mapping[str, Any]) -> dict[s
 # -------------------- The page --------------------
 
 _SHORT, _FAR = (0.3, 1.0, 1.58), (36 / 255, 72 / 255, 108 / 255)
+_DENSE: dict[str, Any] = {
+    "model": "lipschitz:256x4:dense",
+    "learning_rate": 0.006,
+    "precision": "float32",
+    "compile": False,
+}
 _WHOLE = {
     "cifar10": Plan("cifar10", 0.2, 16, _FAR, translate=3, flip=True),
-    "mnist-near": Plan("mnist", 0.5, 10, _SHORT, model="lipschitz:64x8"),
-    "mnist-far": Plan("mnist", 2.2, 10, _SHORT, model="lipschitz:64x8"),
-    "fashion-near": Plan("fashion-mnist", 0.5, 10, _SHORT, flip=True, model="lipschitz:64x8"),
-    "fashion-far": Plan("fashion-mnist", 2.2, 10, _SHORT, flip=True, model="lipschitz:64x8"),
+    "mnist-near": Plan("mnist", 0.5, 8, _SHORT, **_DENSE),
+    "mnist-far": Plan("mnist", 2.2, 8, _SHORT, **_DENSE),
+    "fashion-near": Plan("fashion-mnist", 0.5, 6, _SHORT, flip=True, **_DENSE),
+    "fashion-far": Plan("fashion-mnist", 2.2, 6, _SHORT, flip=True, **_DENSE),
 }
 _QUICK = {
     "digits": Plan(

@@ -32,6 +32,7 @@ from certus.layers import (
     plain,
 )
 from certus.losses import ModelLoss
+from certus.models import build_model
 from certus.models.networks import lipschitz
 
 
@@ -120,6 +121,19 @@ def test_networks_by_name_fit_every_shape(shape: tuple[int, ...]) -> None:
     assert model(first).shape == (1, 4)
     moved = (model(first) - model(second)).detach().abs().max()
     assert float(moved) <= float((first - second).norm()) * (1 + 1e-6)
+
+
+def test_a_dense_network_has_products_of_all_pixels() -> None:
+    data = certus.datasets.digits()
+    model = build_model("lipschitz:8x3:dense", data).eval()
+    assert [type(layer).__name__ for layer in model.children()] == [
+        *("Flatten", "Orthogonal", "MaxMin", "Orthogonal", "MaxMin", "Orthogonal", "MaxMin", "UnitRows")
+    ]
+    first, second = data.test.inputs[:50], data.test.inputs[50:100]
+    moved = (model(first) - model(second)).detach().abs().amax(1)
+    assert bool((moved <= (first - second).flatten(1).norm(dim=1) * (1 + 1e-6)).all())
+    with pytest.raises(ArgumentError, match="`model` must be like"):
+        build_model("lipschitz:8x3:sparse", data)
 
 
 def test_the_reading_is_the_network() -> None:

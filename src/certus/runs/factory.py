@@ -243,7 +243,15 @@ def build_method(settings: Settings, cost: Cost, domain: Domain, *, classes: int
             got = f"{settings.label_cost:g}"
             raise ArgumentError(f"`label_cost` must be left out for targets that are no classes; got {got}.")
         label_cost = LabelCost(settings.label_cost, classes)
-    return WRM(gamma, rho=settings.rho, cost=cost, domain=domain, maximizer=maximizer, label_cost=label_cost)
+    return WRM(
+        gamma,
+        rho=settings.rho,
+        cost=cost,
+        domain=domain,
+        maximizer=maximizer,
+        label_cost=label_cost,
+        precision=settings.inner_precision,
+    )
 
 
 def build_certified_training(settings: Settings, data: SplitDataset) -> CertifiedTraining | None:

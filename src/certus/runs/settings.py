@@ -76,7 +76,9 @@ def _numbers_by_name(
 
 METHODS = ("wrm", "erm", *GRADIENT_ATTACKS)
 METHOD_OPTIONS = {  # option → the methods that take it; to others it means nothing
-    **dict.fromkeys(("gamma", "rho", "cost", "label_cost", "tolerance", "maximizer"), ("wrm",)),
+    **dict.fromkeys(
+        ("gamma", "rho", "cost", "label_cost", "tolerance", "maximizer", "inner_precision"), ("wrm",)
+    ),
     **dict.fromkeys(("norm", "epsilon"), GRADIENT_ATTACKS),
     **dict.fromkeys(("steps", "step_size"), ("bim", "pgd")),
     "clip": ("wrm", *GRADIENT_ATTACKS),
@@ -237,6 +239,12 @@ class Settings:
     )
     tolerance: float = _method_option(
         TOLERANCE, "Accuracy to which wrm solves each inner problem, in units of the loss."
+    )
+    inner_precision: str = _method_option(
+        "auto",
+        "Precision of the ascents of wrm: float32, bfloat16, or auto, bfloat16 where the device has "
+        "instructions for it and the layers are wide.",
+        choices=("auto", "float32", "bfloat16"),
     )
     seed: int = _optimisation_option(0, "Seed of the data split, the initial weights and the batches.")
     target: str | None = _data_option(None, "Column of a table to predict.", default_text="the last column")

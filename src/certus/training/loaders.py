@@ -181,7 +181,10 @@ def _placed(batch: Samples, device: torch.device, dtype: torch.dtype) -> Samples
     """Return the batch on the device, floating-point numbers in the model's precision."""
 
     def moved(values: Tensor) -> Tensor:
-        return values.to(device, dtype if values.is_floating_point() else None)
+        kind = dtype if values.is_floating_point() else values.dtype
+        if device.type == "cuda" and values.device.type == "cpu":  # pinned memory is copied without waiting
+            return values.to(kind).pin_memory().to(device, non_blocking=True)
+        return values.to(device, kind)
 
     weights = None if batch.weights is None else moved(batch.weights)
     return Samples(moved(batch.inputs), moved(batch.targets), weights)
