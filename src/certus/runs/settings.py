@@ -44,18 +44,17 @@ def decay_of_layers(setting: float | str) -> float | dict[str, float]:
     return {layer: require_number("weight_decay", amount, zero=True) for layer, amount in amounts.items()}
 
 
-def column_costs(text: str) -> dict[str, float]:
-    """Return the cost factors by column, inf for one that is fixed.
+def column_costs(text: str, option: str = "feature_cost") -> dict[str, float]:
+    """Return the costs by column, inf for one that is fixed.
 
     >>> column_costs("town=3, age=inf")
     {'town': 3.0, 'age': inf}
     """
     rule = "be COLUMN=COST, several separated by commas"
-    costs = _numbers_by_name("feature_cost", text, listed_names(text), "column", rule)
+    costs = _numbers_by_name(option, text, listed_names(text), "column", rule)
     for name, cost in costs.items():
-        require(
-            cost > 0, "feature_cost", "be positive, or inf to keep the column fixed", repr(f"{name}={cost:g}")
-        )
+        fixed = "be positive, or inf to keep the column fixed"
+        require(cost > 0, option, fixed, repr(f"{name}={cost:g}"))
     return costs
 
 
