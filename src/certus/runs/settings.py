@@ -74,6 +74,7 @@ def _numbers_by_name(
     return numbers
 
 
+COSTS = ("natural", "l1", "linf")
 METHODS = ("wrm", "erm", *GRADIENT_ATTACKS)
 METHOD_OPTIONS = {  # option → the methods that take it; to others it means nothing
     **dict.fromkeys(
@@ -150,9 +151,8 @@ class Settings:
     )
     cost: str = _method_option(
         "natural",
-        "Transport cost of wrm: natural (squared L2, weighted for columns of different kinds), or the "
-        "squared sup-norm (linf) or L1 norm (l1).",
-        choices=("natural", "l1", "linf"),
+        "Transport cost of wrm: natural (squared L2, weighted for columns of different kinds), the squared "
+        "sup-norm (linf) or L1 norm (l1), or FILE.py:FACTORY for a file that is executed once.",
     )
     feature_cost: str = _method_option(
         "",
@@ -365,6 +365,8 @@ class Settings:
             ("seed", 0 <= self.seed < 2**32, "lie between 0 and 2³² − 1"),
             ("epsilon", 0 <= (self.epsilon or 0) < math.inf, "be finite and not negative"),
             ("step_size", self.step_size is None or 0 < self.step_size < math.inf, "be positive and finite"),
+            ("cost", self.cost in COSTS or ".py:" in self.cost, f"be {', '.join(COSTS)} or FILE.py:FACTORY"),
+            ("cost", not self.certified or self.cost in COSTS, "be left out with --certified"),
             ("cost", self.method == "wrm" or natural, f"be left out for {self.method}"),
             ("feature_cost", self.feature_cost == "" or natural, f"be left out with --cost {self.cost}"),
             ("label_cost", self.label_cost is None or 0 < self.label_cost <= LARGEST, label_rule),
