@@ -11,7 +11,7 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -34,6 +34,7 @@ __all__ = [
 ]
 
 
+_HALVES = (torch.bfloat16, torch.float16)
 _OF_SHAPES = re.compile(r"\b(shapes?|sizes?|dim|dimensions?|channels?|elements|[1-5]D)\b")  # in torch's words
 
 
@@ -386,6 +387,8 @@ class ModelLoss:
         model: any module; its parameters are θ. It runs in the mode it is in; inside an ascent, in eval mode.
         criterion: ``CrossEntropy()`` for labels and ``SquaredError()`` for numbers when None; any other
             criterion of certus, or of torch, sample by sample (``as_criterion``).
+        autocast: ``torch.bfloat16`` or ``torch.float16``, in which the model runs (``torch.autocast``); the
+            criterion gets float32. None for the precision of the model, or of the caller's autocast.
 
     >>> loss = ModelLoss(nn.Linear(3, 2), CrossEntropy(label_smoothing=0.1))
     >>> loss(torch.zeros(5, 3), torch.zeros(5, dtype=torch.long)).shape
@@ -394,20 +397,26 @@ class ModelLoss:
 
     model: nn.Module
     criterion: Criterion = InferredCriterion()
+    autocast: torch.dtype | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
+        rule = "be torch.bfloat16, torch.float16 or None"
+        require(self.autocast in (None, *_HALVES), "autocast", rule, self.autocast)
         require(isinstance(self.model, nn.Module), "model", "be a torch.nn.Module", type(self.model))
         object.__setattr__(self, "criterion", as_criterion(self.criterion))
 
     def outputs(self, inputs: Tensor) -> Tensor:
         """The outputs of the model for a copy of the inputs, which it may overwrite."""
+        half = self.autocast is not None
         try:
-            outputs = self.model(inputs.clone())
+            with torch.autocast(inputs.device.type, self.autocast) if half else nullcontext():
+                outputs = self.model(inputs.clone())
         except (RuntimeError, TypeError, ValueError) as reason:
             if (explanation := self._explanation(inputs, reason)) is None:
                 raise
             raise LossError(f"`inputs` must have {explanation}") from reason
-        return require_tensor(outputs)
+        outputs = require_tensor(outputs)
+        return outputs.to(inputs.dtype) if half else outputs
 
     def __call__(self, inputs: Tensor, targets: Tensor) -> Tensor:
         return self.criterion(self.outputs(inputs), targets)
@@ -498,7 +507,7 @@ class _FoldedBackward(TorchDispatchMode):
         if func is torch.ops.aten.convolution_backward.default and not kwargs:
             slope, inputs, weight, _, stride, padding, dilation, transposed, _, groups, wanted = args
             alone = list(wanted) == [True, False, False]
-            plain = groups == 1 and not transposed and inputs.dtype == torch.float32
+            plain = groups == 1 and not transposed and inputs.dtype in (torch.float32, torch.bfloat16)
             few = inputs.dim() == 4 and inputs.shape[1] <= _FEW and weight[0, 0].numel() >= _WIDE
             if alone and plain and few:
                 windows = weight.flatten(1).t() @ slope.flatten(2)
