@@ -78,7 +78,8 @@ COSTS = ("natural", "l1", "linf")
 METHODS = ("wrm", "erm", *GRADIENT_ATTACKS)
 METHOD_OPTIONS = {  # option → the methods that take it; to others it means nothing
     **dict.fromkeys(
-        ("gamma", "rho", "cost", "label_cost", "tolerance", "maximizer", "inner_precision"), ("wrm",)
+        ("gamma", "rho", "cost", "label_cost", "tolerance", "maximizer", "inner_precision", "measure_all"),
+        ("wrm",),
     ),
     **dict.fromkeys(("norm", "epsilon"), GRADIENT_ATTACKS),
     **dict.fromkeys(("steps", "step_size"), ("bim", "pgd")),
@@ -239,6 +240,11 @@ class Settings:
     )
     tolerance: float = _method_option(
         TOLERANCE, "Accuracy to which wrm solves each inner problem, in units of the loss."
+    )
+    measure_all: bool = _method_option(
+        False,
+        "Measure rho_hat of wrm at the end on all training samples, instead of on a random subset of a "
+        "twentieth and at least 2,048.",
     )
     inner_precision: str = _method_option(
         "auto",
