@@ -93,6 +93,8 @@ class _Robustness(Struct, forbid_unknown_fields=True):
     distance: float
     units: str
     evidence: str
+    samples: int | None = None
+    interval: tuple[NonNegative, NonNegative] | None = None
 
 
 class _Proof(Struct):

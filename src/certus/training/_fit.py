@@ -59,6 +59,7 @@ from certus.training.theory import SoftmaxTheory, TheoryReport
 if TYPE_CHECKING:  # it loads torch._dynamo, which takes a second and a half
     from lightning_fabric import Fabric
 
+_MEASURED, _LEAST_MEASURED = 0.05, 2048  # of the samples, on which ρ̂ is measured at the end
 _FEW = 32  # samples that show dtypes and shapes, and at which certified training is checked
 
 
@@ -119,7 +120,8 @@ class Fit(Renderable):
     Attributes:
         model: the model that was passed in, in eval mode.
         history: one entry per epoch.
-        robustness: for WRM, ρ̂, φ and γ in one pass over the training data at the final θ; None otherwise.
+        robustness: for WRM, ρ̂, φ and γ in one pass over the training data, or a random subset of them, at the
+            final θ; None otherwise.
         proof: smoothness bound at the final θ of a certified training, *proven* or *assumed*; else None.
         inner_precision: for WRM, the type in which the model ran in the ascents of the training.
         theory: step size and bound of thm:convergence if they were asked for, *assumed*; else None.
@@ -152,6 +154,7 @@ def fit(
     fabric: Fabric | None = None,
     callbacks: list[Callback] | None = None,
     progress: bool | None = None,
+    measure_all: bool = False,
     theory: bool = False,
 ) -> Fit:
     """Train ``model`` by Algorithm 1.
@@ -189,6 +192,9 @@ def fit(
             MPS has no float64: where it is the best, a float64 model is trained on the CPU.
         callbacks: ``Callback`` objects, run in this order.
         progress: False hides the progress bar, which is shown in a terminal or a notebook.
+        measure_all: measure ρ̂ at the end on all training samples. By default it is measured on a random
+            subset of a twentieth of them, and of at least 2,048, with an interval: in less time than an epoch
+            without perturbations. Loaders and streams are read whole.
         theory: report the step size and the bound of thm:convergence, for a linear softmax classifier and WRM
             at a fixed γ; others are refused. The optimizer stays as it is.
 
@@ -349,7 +355,9 @@ def fit(
             measure = measure_robustness if method.penalty.rho is None else calibrate
             with torch.random.fork_rng():
                 torch.manual_seed(mix(seed, epochs, 0, rank))
-                robustness = measure(method.penalty, noisy_loss, loader, loader.batch_size, fabric)
+                whole = measure_all or loader.count is None
+                at_most = None if whole else max(_LEAST_MEASURED, int((loader.count or 0) * _MEASURED))
+                robustness = measure(method.penalty, noisy_loss, loader, loader.batch_size, fabric, at_most)
     report = None if watched is None else watched.report()
     return Fit(wrapper, state.history, robustness, proof, inner, report)
 
