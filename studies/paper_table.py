@@ -107,7 +107,7 @@ def _cells(row: PaperRow, content: Mapping[str, Any]) -> list[str]:
     page = f"{row.study}/README.md"
     quick = ", quick" if content.get("scale") == Scale.QUICK else ""
     name = f"{row.what} ([page]({page}){quick})"
-    image = f'<img src="{row.study}/{row.picture}" width="110">' if row.picture else ""
+    image = f'<img src="{row.study}/{row.picture}" alt="{row.what}" width="110">' if row.picture else ""
     supported = f"**{outcome}**" + (f" ({listed})" if len(counts) > 1 else "")
     close, why = (numbers_of(text, verdicts) for text in (row.close, row.why))
     return [name, image, row.differs, supported, close, why]

@@ -11,7 +11,7 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -29,11 +29,13 @@ __all__ = [
     "Loss",
     "MissProbability",
     "ModelLoss",
+    "OutputLoss",
     "SmoothMargin",
     "SquaredError",
 ]
 
 
+_HALVES = (torch.bfloat16, torch.float16)
 _OF_SHAPES = re.compile(r"\b(shapes?|sizes?|dim|dimensions?|channels?|elements|[1-5]D)\b")  # in torch's words
 
 
@@ -113,6 +115,27 @@ class MissProbability:
         own = functional.one_hot(targets, outputs.shape[1]).to(torch.bool)
         # The sum over the others keeps its digits where 1 − p_y would lose them.
         return torch.where(own, 0, outputs.softmax(1)).sum(1)
+
+
+@dataclass(frozen=True)
+class OutputLoss:
+    """ℓ(θ; z) = F(z): the model's own output, (batch,) or (batch, 1), is the loss; targets are ignored.
+
+    For losses without labels, such as a negative log-density or the reconstruction error of an autoencoder;
+    ``Samples.unlabelled`` makes the data. ``fit`` trains them by any method. Of certificates they have the
+    *attained* sides only: no upper bound is proven for a loss without a rule.
+
+    >>> OutputLoss()(torch.tensor([[2.0], [3.0]]), torch.zeros(2))
+    tensor([2., 3.])
+    """
+
+    def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        if outputs.shape not in ((len(targets),), (len(targets), 1)):
+            raise LossError(
+                "OutputLoss needs a model that returns one loss per sample, of shape "
+                f"({len(targets)},) or ({len(targets)}, 1); got {tuple(outputs.shape)}."
+            )
+        return outputs.reshape(len(targets))
 
 
 @dataclass(frozen=True)
@@ -386,6 +409,8 @@ class ModelLoss:
         model: any module; its parameters are θ. It runs in the mode it is in; inside an ascent, in eval mode.
         criterion: ``CrossEntropy()`` for labels and ``SquaredError()`` for numbers when None; any other
             criterion of certus, or of torch, sample by sample (``as_criterion``).
+        autocast: ``torch.bfloat16`` or ``torch.float16``, in which the model runs (``torch.autocast``); the
+            criterion gets float32. None for the precision of the model, or of the caller's autocast.
 
     >>> loss = ModelLoss(nn.Linear(3, 2), CrossEntropy(label_smoothing=0.1))
     >>> loss(torch.zeros(5, 3), torch.zeros(5, dtype=torch.long)).shape
@@ -394,20 +419,26 @@ class ModelLoss:
 
     model: nn.Module
     criterion: Criterion = InferredCriterion()
+    autocast: torch.dtype | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
+        rule = "be torch.bfloat16, torch.float16 or None"
+        require(self.autocast in (None, *_HALVES), "autocast", rule, self.autocast)
         require(isinstance(self.model, nn.Module), "model", "be a torch.nn.Module", type(self.model))
         object.__setattr__(self, "criterion", as_criterion(self.criterion))
 
     def outputs(self, inputs: Tensor) -> Tensor:
         """The outputs of the model for a copy of the inputs, which it may overwrite."""
+        half = self.autocast is not None
         try:
-            outputs = self.model(inputs.clone())
+            with torch.autocast(inputs.device.type, self.autocast) if half else nullcontext():
+                outputs = self.model(inputs.clone())
         except (RuntimeError, TypeError, ValueError) as reason:
             if (explanation := self._explanation(inputs, reason)) is None:
                 raise
             raise LossError(f"`inputs` must have {explanation}") from reason
-        return require_tensor(outputs)
+        outputs = require_tensor(outputs)
+        return outputs.to(inputs.dtype) if half else outputs
 
     def __call__(self, inputs: Tensor, targets: Tensor) -> Tensor:
         return self.criterion(self.outputs(inputs), targets)
@@ -498,7 +529,7 @@ class _FoldedBackward(TorchDispatchMode):
         if func is torch.ops.aten.convolution_backward.default and not kwargs:
             slope, inputs, weight, _, stride, padding, dilation, transposed, _, groups, wanted = args
             alone = list(wanted) == [True, False, False]
-            plain = groups == 1 and not transposed and inputs.dtype == torch.float32
+            plain = groups == 1 and not transposed and inputs.dtype in (torch.float32, torch.bfloat16)
             few = inputs.dim() == 4 and inputs.shape[1] <= _FEW and weight[0, 0].numel() >= _WIDE
             if alone and plain and few:
                 windows = weight.flatten(1).t() @ slope.flatten(2)

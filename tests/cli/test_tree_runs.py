@@ -21,7 +21,7 @@ from certus.certificates.trees import EncodedRows, certify_trees
 from certus.errors import VerificationError
 from certus.kernel.evidence import Evidence
 from certus.runs.settings import CertifySettings
-from certus.runs.tree_run import chosen_rows, load_tree_run, verify_for_tree_run
+from certus.runs.tree_run import certify_tree_run, chosen_rows, load_tree_run, verify_for_tree_run
 from tests.cli.test_cli import certus, refused
 
 HERE = ("--data", "csv:people.csv")
@@ -119,6 +119,36 @@ def test_code_is_executed_only_where_it_is_allowed(folder: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
+def test_gaps_have_prices(folder: Path) -> None:
+    """Cells may go missing at a price, in a worst table that the model itself predicts otherwise."""
+    random = np.random.default_rng(1)
+    inputs = random.normal(size=(80, 2)).round(3)
+    inputs[random.random(80) < 0.4, 0] = np.nan
+    labels = np.where(np.isnan(inputs[:, 0]), "no", "yes")
+    lines = [f"{'' if np.isnan(a) else a},{b},{label}" for (a, b), label in zip(inputs, labels, strict=True)]
+    (folder / "gaps.csv").write_text("\n".join(["age,size,pays", *lines]))
+    model = LGBMClassifier(n_estimators=5, num_leaves=3, min_child_samples=5, verbose=-1)
+    model.fit(inputs, labels).booster_.save_model(folder / "gaps.dat")
+    costs = {}
+    for name, options in {"free": (), "gaps": ("--gap-cost", "age=0.25")}.items():
+        run = folder / "runs" / name
+        done = certus(
+            "import", "gaps.dat", "--data", "csv:gaps.csv", "-o", f"runs/{name}", *options, folder=folder
+        )
+        assert done.returncode == 0, done.stderr
+        certificate = certify_tree_run(load_tree_run(run), CertifySettings(rho=(0.1,), samples=10))
+        assert certificate.attained_error_cost is not None
+        assert certificate.proven_error_cost is not None
+        costs[name] = certificate.attained_error_cost.tolist(), certificate.proven_error_cost.tolist()
+    # The label says whether the age is missing: an error costs 0.25 in each row, and ∞ without a price.
+    assert costs["gaps"][0] == pytest.approx([0.25] * 10)
+    assert costs["gaps"][1] == pytest.approx([0.25] * 10, rel=0.05)
+    assert costs["free"][1] == [np.inf] * 10
+    (folder / "whole.csv").write_text("age,size,price\n1,2,3\n2,3,4")
+    place = ("model.joblib", "--data", "csv:whole.csv", "--allow-code", "--gap-cost", "age=1")
+    refused(certus("import", *place, "-o", "runs/none", folder=folder), "whose gaps the model takes")
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -129,6 +159,8 @@ def test_code_is_executed_only_where_it_is_allowed(folder: Path) -> None:
         (("people.csv", *HERE), "XGBoost (.json, .ubj)"),
         (("model.dat", *HERE, "--model", "mlp:4"), "--model"),
         (("model.dat", *HERE, "--feature-cost", "wage=2"), "wage"),
+        (("model.dat", *HERE, "--gap-cost", "wage=2"), "--gap-cost"),
+        (("model.dat", *HERE, "--gap-cost", "age=0"), "be positive"),
         (HERE, "MODEL_FILE"),
     ],
 )

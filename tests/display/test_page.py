@@ -484,4 +484,8 @@ def test_openings_without_certificates_and_of_other_kinds(place: Path) -> None:
     assert [opening.outcome for opening in openings] == ["pass", "fail"]
     assert openings[0].numbers[1].value == f"≤ {at_most(100 * limit, 1)}%"
     assert openings[0].numbers[2].value == "no bound"
+    (asked,) = opening_of(
+        _subject(None, smoothed=noisy), Purpose(requirements=("error<=100%@rho=0.01",))
+    ).asked
+    assert "in noise" in asked
     assert len(GLOSSARY) == 10

@@ -40,8 +40,8 @@ from certus.losses import CrossEntropy, Logistic, SquaredError
 _GAMMAS = 28
 _BYTES = 64  # of a column of a leaf, tables of its bounds and copies included
 _MOST_BYTES = 2**34
-_SECONDS = 5e-5  # of the first searches, for each row, score, and entry of a leaf's box
-_PATIENCE = 43_200
+_SECONDS = 1e-5  # of the first searches, for each row, score, and entry of a leaf's box
+_PATIENCE = 14_400
 
 
 class EncodedRows(NamedTuple):
@@ -205,6 +205,22 @@ def certify_trees(
     return certificate
 
 
+def first_seconds(ensemble: Ensemble, rows: int) -> float:
+    """Estimate the processor time of the first searches, on a machine of 2026; twice as long is possible."""
+    leaves, trees = int((ensemble.feature < 0).sum()), len(ensemble.roots)
+    depth = math.log2(max(2.0, leaves / max(1, trees)))
+    return rows * max(1, len(ensemble.bias) - 1) * leaves * depth * _SECONDS
+
+
+def in_words(seconds: float) -> str:
+    """Return a duration in minutes or hours.
+
+    >>> in_words(90), in_words(9000)
+    ('2 minutes', '2.5 hours')
+    """
+    return f"{seconds / 3600:.1f} hours" if seconds >= 3600 else f"{max(1, math.ceil(seconds / 60))} minutes"
+
+
 def _require_feasible(ensemble: Ensemble, rows: int, time_limit: float | None) -> None:
     """Raise where memory does not suffice, or where the first searches would take hours."""
     leaves, trees = int((ensemble.feature < 0).sum()), len(ensemble.roots)
@@ -215,12 +231,11 @@ def _require_feasible(ensemble: Ensemble, rows: int, time_limit: float | None) -
             f"{size} need about {memory / 2**30:.0f} GiB for the boxes of their leaves, of at most "
             f"{_MOST_BYTES / 2**30:.0f}: certify fewer rounds or fewer columns."
         )
-    depth = math.log2(max(2.0, leaves / max(1, trees)))
-    seconds = rows * max(1, len(ensemble.bias) - 1) * leaves * depth * _SECONDS
+    seconds = first_seconds(ensemble, rows)
     if time_limit is None and seconds > _PATIENCE:
         raise ArgumentError(
             f"`time_limit` must be given for {size}: the first searches of {rows:,} rows take about "
-            f"{seconds / 3600:.0f} hours; or certify fewer rows, or fewer rounds."
+            f"{in_words(seconds)}; or certify fewer rows, or fewer rounds."
         )
 
 

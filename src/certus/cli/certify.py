@@ -196,6 +196,8 @@ def _parsed_requirements(texts: tuple[str, ...], *, with_population: bool) -> li
 
 # --- Tree models --------------------------------------------------------------------------------------
 
+_LONG = 60.0  # seconds of first searches that are announced
+
 
 def _tree_settings(options: dict[str, Any]) -> CertifySettings:
     """Return the settings for a tree model; raise ``ArgumentError`` for options without effect."""
@@ -221,9 +223,16 @@ def _certify_trees(
     allow_code: bool,
 ) -> Certificate:
     """Certify the rows of a tree model's table, with a progress bar."""
-    from certus.runs.tree_run import certify_tree_run, load_tree_run
+    from certus.certificates.trees import first_seconds, in_words
+    from certus.runs.tree_run import certify_tree_run, chosen_rows, load_tree_run
 
     trained = load_tree_run(run, data=settings.data, allow_code=allow_code)
+    rows = len(chosen_rows(trained, settings).data)
+    seconds = first_seconds(trained.reading.ensemble, rows)
+    if seconds > _LONG:
+        messages.print(
+            f"The first searches of {rows:,} rows take about {in_words(seconds)} of one processor."
+        )
     if settings.confidence is not None:
         messages.print(
             "A confidence holds if the model was not fitted or tuned on these rows: nothing checks that."

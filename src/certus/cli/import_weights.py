@@ -43,6 +43,12 @@ if TYPE_CHECKING:
     help="Cost factors of a tree model's columns, such as town=3,age=inf; inf keeps a column fixed.",
 )
 @cli.option(
+    "--gap-cost",
+    default="",
+    help="Costs at which cells of a tree model's columns go missing or are filled, such as income=0.5.",
+    show_default="gaps stay",
+)
+@cli.option(
     "--standardize/--no-standardize",
     default=True,
     help="Standardise a network's features as in its training.",
@@ -62,6 +68,7 @@ def import_weights(
     encoding: str,
     separator: str,
     feature_cost: str,
+    gap_cost: str,
     no_lock: bool,
     as_json: bool,
     **options: Any,
@@ -82,13 +89,14 @@ def import_weights(
     if model_file is not None:
         reason = "for a tree model, whose table is taken as it is"
         cli.refuse_unused(dict.fromkeys(("model", "seed", "standardize"), reason))
-        table = {"drop": drop, "encoding": encoding, "separator": separator, "feature_cost": feature_cost}
+        table = {"drop": drop, "encoding": encoding, "separator": separator}
+        table |= {"feature_cost": feature_cost, "gap_cost": gap_cost}
         code = {"iterations": iterations, "allow_code": allow_code}
         _import_trees(model_file, output, options["data"], options["target"], as_json, table | code)
         return
     assert weights is not None
     require(options["model"] is not None, "--model", "be given with --weights", None)
-    names = ("allow_code", "iterations", "drop", "encoding", "separator", "feature_cost")
+    names = ("allow_code", "iterations", "drop", "encoding", "separator", "feature_cost", "gap_cost")
     cli.refuse_unused(dict.fromkeys(names, "for a network: it is for tree models"))
     _import_network(weights, output, no_lock, as_json, options)
 

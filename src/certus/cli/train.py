@@ -19,7 +19,15 @@ from certus.cli import output as out
 from certus.cli.output import console, messages
 from certus.display.text import make_table, number
 from certus.errors import UnsupportedError, require
-from certus.runs.settings import METHOD_OPTIONS, MODEL, PANELS, Settings, decay_of_layers, typed_decay
+from certus.runs.settings import (
+    METHOD_OPTIONS,
+    MODEL,
+    OPTIMISATION,
+    PANELS,
+    Settings,
+    decay_of_layers,
+    typed_decay,
+)
 from certus.storage.files import RunError
 from certus.storage.write import LockError, WriteError
 
@@ -32,6 +40,13 @@ if TYPE_CHECKING:
     from certus.training import Callback
     from certus.training.calibration import Suggestion
 
+device_option = cli.option(
+    "--device",
+    panel=OPTIMISATION,
+    default="auto",
+    type=cli.Choice(("auto", "cpu", "cuda", "mps")),
+    help="Device of the training: auto is cuda where there is one, else the CPU.",
+)
 _IMBALANCED = 0.5  # of its equal share: a class below it is rare
 _MOST_CLASSES = 10  # whose confusion matrix is printed
 
@@ -48,6 +63,7 @@ _MOST_CLASSES = 10  # whose confusion matrix is printed
 )
 @cli.options_of(Settings, types={"epsilon": cli.Radius, "weight_decay": tuple[str, ...]})
 @cli.option("--output", "-o", type=cli.PATH, show_default="runs/DATA-METHOD", help="Run directory to create.")
+@device_option
 @cli.tensorboard_option
 @cli.no_lock_option
 @cli.json_option
@@ -55,6 +71,7 @@ def train(
     data: str,
     model: str | None,
     output: Path | None,
+    device: str,
     tensorboard: Path | None,
     no_lock: bool,
     as_json: bool,
@@ -86,7 +103,7 @@ def train(
     from certus.runs.train_run import start_run
     from certus.training import optimizers, preflight
 
-    fabric = make_fabric(options["precision"])
+    fabric = make_fabric(device, options["precision"])
     leader = fabric.global_rank == 0
     if output is not None:
         output = directory.resolve_parents(output)
@@ -207,16 +224,19 @@ def _start_in_free(name: str, start: Callable[[Path], RunDirectory]) -> Path:
     raise AssertionError("itertools.count is infinite")
 
 
-def make_fabric(precision: str) -> Fabric:
+def make_fabric(device: str, precision: str) -> Fabric:
     """Return a Fabric of one process, or of those that torchrun has started; ``precision`` as in settings."""
     import torch
     from lightning_fabric import Fabric
 
     from certus.training._fit import FABRIC_PRECISIONS
 
+    present = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    accelerator = device if device != "auto" else "cuda" if present["cuda"] else "cpu"
+    devices = " or ".join(name for name, there in present.items() if there)
+    require(present[accelerator], "--device", f"be a device of this machine: auto, {devices}", device)
     local = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     nodes = int(os.environ.get("GROUP_WORLD_SIZE", "1"))
-    accelerator = "cuda" if torch.cuda.is_available() else "cpu"
     fabric = Fabric(
         accelerator=accelerator, devices=local, num_nodes=nodes, precision=FABRIC_PRECISIONS[precision]
     )

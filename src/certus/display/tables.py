@@ -403,6 +403,12 @@ def reached_words(robustness: Mapping[str, Any]) -> str:
         f"Robustness reached on the training data ({robustness['evidence']}): "
         f"rho_hat {robustness['rho_hat']:.4g} at gamma {robustness['gamma']:.4g}."
     )
+    if robustness.get("interval") is not None:
+        low, high = robustness["interval"]
+        words += (
+            f" It is the mean over {robustness['samples']:,} random samples; 95% interval for all of them: "
+            f"{low:.4g} to {high:.4g}."
+        )
     if "distance" in robustness:
         words += (
             " The worst case at this gamma moves the training inputs by a root mean square distance of "
@@ -415,7 +421,8 @@ def fit_parts(fit: Fit) -> list[Part]:
     """Return the epochs, ρ̂ at the final weights, and the bound of certified training."""
     parts = epoch_parts([asdict(entry) for entry in fit.history])
     if fit.robustness is not None:
-        robustness = {"gamma": fit.robustness.gamma, "rho_hat": fit.robustness.rho_hat}
+        names = ("gamma", "rho_hat", "samples", "interval")
+        robustness = {name: getattr(fit.robustness, name) for name in names}
         parts.append(
             reached_words(robustness | {"evidence": "estimated", "status": fit.robustness.status.value})
         )

@@ -94,6 +94,14 @@ class Objective:
         return Status.CONVERGED if exact else Status.HEURISTIC
 
     @property
+    def noise(self) -> float:
+        """Relative rounding error of a loss that is computed in 16 bits; 0 for wider types."""
+        dtype, kind = getattr(self.loss, "autocast", None), self.origin.device.type
+        if dtype is None and torch.is_autocast_enabled(kind):
+            dtype = torch.get_autocast_dtype(kind)
+        return 0.0 if dtype is None else torch.finfo(dtype).eps / 2
+
+    @property
     def gap_evidence(self) -> Evidence:
         return Evidence.ESTIMATED if self.curvature_bound is None else Evidence.ASSUMED
 

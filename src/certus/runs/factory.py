@@ -26,8 +26,9 @@ from certus.inner.methods import ERM, Method
 from certus.losses import Criterion, CrossEntropy, MissProbability, SmoothMargin, inferred_criterion
 from certus.models import build_model
 from certus.models.networks import build_from
-from certus.models.own_code import file_digest, is_own_file
+from certus.models.own_code import OwnCode, file_digest, is_own_file
 from certus.runs.directory import RunDirectory
+from certus.runs.serialization import serialize
 from certus.runs.settings import Settings, column_costs
 from certus.storage.files import CorruptFileError, RunError, convert
 from certus.table_options import TABLES
@@ -210,10 +211,26 @@ def default_cost(data: SplitDataset) -> Cost:
 
 
 def build_cost(settings: Settings, data: SplitDataset) -> Cost:
-    """Return the cost that the settings name."""
+    """Return the cost that the settings name; a user's file is executed."""
     if settings.cost in _COSTS:
         return _COSTS[settings.cost]
+    if is_own_file(settings.cost):
+        return _own_cost(settings.cost, tuple(data.train.inputs.shape[1:]))
     return priced_cost(data, column_costs(settings.feature_cost))
+
+
+def _own_cost(spec: str, shape: tuple[int, ...]) -> Cost:
+    """Return the cost that ``FACTORY(shape)`` of a user's file makes, for inputs of this shape.
+
+    Runs store costs of certus as numbers, not as code, so that the file is needed at the start alone.
+    """
+    code = OwnCode(spec, option="cost")
+    with code.imports():
+        cost = code.factory()(shape)
+    require(isinstance(cost, Cost), "cost", f"be a Cost that {spec} returns for a shape", type(cost))
+    serialize(cost)  # refuses what a run cannot store
+    chosen: Cost = cost
+    return chosen
 
 
 def build_method(settings: Settings, cost: Cost, domain: Domain, *, classes: int | None = None) -> Method:
@@ -243,7 +260,15 @@ def build_method(settings: Settings, cost: Cost, domain: Domain, *, classes: int
             got = f"{settings.label_cost:g}"
             raise ArgumentError(f"`label_cost` must be left out for targets that are no classes; got {got}.")
         label_cost = LabelCost(settings.label_cost, classes)
-    return WRM(gamma, rho=settings.rho, cost=cost, domain=domain, maximizer=maximizer, label_cost=label_cost)
+    return WRM(
+        gamma,
+        rho=settings.rho,
+        cost=cost,
+        domain=domain,
+        maximizer=maximizer,
+        label_cost=label_cost,
+        precision=settings.inner_precision,
+    )
 
 
 def build_certified_training(settings: Settings, data: SplitDataset) -> CertifiedTraining | None:

@@ -44,18 +44,17 @@ def decay_of_layers(setting: float | str) -> float | dict[str, float]:
     return {layer: require_number("weight_decay", amount, zero=True) for layer, amount in amounts.items()}
 
 
-def column_costs(text: str) -> dict[str, float]:
-    """Return the cost factors by column, inf for one that is fixed.
+def column_costs(text: str, option: str = "feature_cost") -> dict[str, float]:
+    """Return the costs by column, inf for one that is fixed.
 
     >>> column_costs("town=3, age=inf")
     {'town': 3.0, 'age': inf}
     """
     rule = "be COLUMN=COST, several separated by commas"
-    costs = _numbers_by_name("feature_cost", text, listed_names(text), "column", rule)
+    costs = _numbers_by_name(option, text, listed_names(text), "column", rule)
     for name, cost in costs.items():
-        require(
-            cost > 0, "feature_cost", "be positive, or inf to keep the column fixed", repr(f"{name}={cost:g}")
-        )
+        fixed = "be positive, or inf to keep the column fixed"
+        require(cost > 0, option, fixed, repr(f"{name}={cost:g}"))
     return costs
 
 
@@ -75,9 +74,13 @@ def _numbers_by_name(
     return numbers
 
 
+COSTS = ("natural", "l1", "linf")
 METHODS = ("wrm", "erm", *GRADIENT_ATTACKS)
 METHOD_OPTIONS = {  # option → the methods that take it; to others it means nothing
-    **dict.fromkeys(("gamma", "rho", "cost", "label_cost", "tolerance", "maximizer"), ("wrm",)),
+    **dict.fromkeys(
+        ("gamma", "rho", "cost", "label_cost", "tolerance", "maximizer", "inner_precision", "measure_all"),
+        ("wrm",),
+    ),
     **dict.fromkeys(("norm", "epsilon"), GRADIENT_ATTACKS),
     **dict.fromkeys(("steps", "step_size"), ("bim", "pgd")),
     "clip": ("wrm", *GRADIENT_ATTACKS),
@@ -148,9 +151,8 @@ class Settings:
     )
     cost: str = _method_option(
         "natural",
-        "Transport cost of wrm: natural (squared L2, weighted for columns of different kinds), or the "
-        "squared sup-norm (linf) or L1 norm (l1).",
-        choices=("natural", "l1", "linf"),
+        "Transport cost of wrm: natural (squared L2, weighted for columns of different kinds), the squared "
+        "sup-norm (linf) or L1 norm (l1), or FILE.py:FACTORY for a file that is executed once.",
     )
     feature_cost: str = _method_option(
         "",
@@ -238,6 +240,17 @@ class Settings:
     )
     tolerance: float = _method_option(
         TOLERANCE, "Accuracy to which wrm solves each inner problem, in units of the loss."
+    )
+    measure_all: bool = _method_option(
+        False,
+        "Measure rho_hat of wrm at the end on all training samples, instead of on a random subset of a "
+        "twentieth and at least 2,048.",
+    )
+    inner_precision: str = _method_option(
+        "auto",
+        "Precision of the ascents of wrm: float32, bfloat16, or auto, bfloat16 where the device has "
+        "instructions for it and the layers are wide.",
+        choices=("auto", "float32", "bfloat16"),
     )
     seed: int = _optimisation_option(0, "Seed of the data split, the initial weights and the batches.")
     target: str | None = _data_option(None, "Column of a table to predict.", default_text="the last column")
@@ -352,6 +365,8 @@ class Settings:
             ("seed", 0 <= self.seed < 2**32, "lie between 0 and 2³² − 1"),
             ("epsilon", 0 <= (self.epsilon or 0) < math.inf, "be finite and not negative"),
             ("step_size", self.step_size is None or 0 < self.step_size < math.inf, "be positive and finite"),
+            ("cost", self.cost in COSTS or ".py:" in self.cost, f"be {', '.join(COSTS)} or FILE.py:FACTORY"),
+            ("cost", not self.certified or self.cost in COSTS, "be left out with --certified"),
             ("cost", self.method == "wrm" or natural, f"be left out for {self.method}"),
             ("feature_cost", self.feature_cost == "" or natural, f"be left out with --cost {self.cost}"),
             ("label_cost", self.label_cost is None or 0 < self.label_cost <= LARGEST, label_rule),

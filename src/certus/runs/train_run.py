@@ -141,6 +141,7 @@ def train_run(
         fabric=fabric,
         callbacks=[recorder, *(callbacks or [])],
         progress=False,
+        measure_all=settings.measure_all,
     )
     if fabric.global_rank == 0:
         result = measure_result(done, ModelLoss(network, criterion), data)

@@ -5,12 +5,13 @@
 
 Columns of the table are matched with those of the model by name, or in their order where the model has no
 names. Distances are in standard deviations of the imported table; a change of category costs as much as one
-of them, and missing values stay missing.
+of them. Missing values stay missing, and others present, where no cost of gaps is given.
 """
 
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,6 +65,7 @@ class TreeSettings(Struct, forbid_unknown_fields=True, frozen=True):
     feature_cost: str
     iterations: int | None
     deviations: dict[str, float]
+    gap_cost: str = ""
 
 
 def is_tree_run(path: Path) -> bool:
@@ -115,6 +117,7 @@ def import_trees(
     encoding: str = "utf-8",
     separator: str = ",",
     feature_cost: str = "",
+    gap_cost: str = "",
     iterations: int | None = None,
     allow_code: bool = False,
 ) -> TreeRun:
@@ -143,6 +146,7 @@ def import_trees(
         encoding=encoding,
         separator=separator,
         feature_cost=feature_cost,
+        gap_cost=gap_cost,
         iterations=iterations,
         deviations=deviations,
     )
@@ -251,19 +255,30 @@ def certified_samples(run: TreeRun, settings: CertifySettings) -> Samples:
 def _run(path: Path, settings: TreeSettings, reading: TreeModel, table: RawTable) -> TreeRun:
     columns = _matched(reading, table, settings.target, listed_names(settings.drop))
     rows = _encoded(reading, table, columns)
-    costs, names = column_costs(settings.feature_cost), list(columns.values())
-    unknown = [name for name in costs if name not in names]
-    rule = f"name columns of the model, {truncate(', '.join(names))}"
-    require(not unknown, "feature_cost", rule, ", ".join(unknown))
+    names = list(columns.values())
+    costs = _known_costs("feature_cost", settings.feature_cost, names)
+    gaps = _known_costs("gap_cost", settings.gap_cost, names)
+    whole = [name for column, name in zip(reading.columns, names, strict=True) if not column.missing]
+    full = [name for name in gaps if name in whole]
+    require(not full, "gap_cost", "name columns whose gaps the model takes", ", ".join(full))
     move = [costs.get(name, 1.0) / settings.deviations.get(own, 1.0) ** 2 for own, name in columns.items()]
     discrete = torch.tensor([column.labels is not None for column in reading.columns])
     prices = Prices(
         torch.tensor(move, dtype=torch.float64),
-        torch.full((len(move),), torch.inf, dtype=torch.float64),
+        torch.tensor([gaps.get(name, math.inf) for name in names], dtype=torch.float64),
         discrete,
     )
     targets = _targets(reading, table, settings.target)
     return TreeRun(path, settings, reading, rows, targets, prices, tuple(names))
+
+
+def _known_costs(option: str, text: str, names: list[str]) -> dict[str, float]:
+    """Return the costs by column; raise for columns that the model does not have."""
+    costs = column_costs(text, option)
+    unknown = [name for name in costs if name not in names]
+    rule = f"name columns of the model, {truncate(', '.join(names))}"
+    require(not unknown, option, rule, ", ".join(unknown))
+    return costs
 
 
 def _place(data: str, folder: str) -> tuple[str, Path]:

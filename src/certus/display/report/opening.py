@@ -332,7 +332,9 @@ def _verdict(subject: Subject, requirements: Sequence[str]) -> tuple[str, str, t
             ("Without a limit, this report states numbers and does not judge them.",),
         )
     if certificate is None:
-        asked = tuple(f"Not met: {_limit(Requirement.parse(each), None, 1.0)}." for each in requirements)
+        asked = tuple(
+            f"Not met: {_limit(Requirement.parse(each), None, 1.0, noise=False)}." for each in requirements
+        )
         return "fail", "Fail: nothing is proven", (*asked, "There is no certificate.")
     result = certificate.check(requirements)
     asked = tuple(_asked(outcome, subject) for outcome in result.outcomes)
@@ -352,17 +354,19 @@ _QUANTITIES = {
     "balanced_error": "a mean of the error rates of all classes",
     "expected_cost": "an expected cost",
     "accuracy": "an accuracy",
-    "vote": "an error rate of the vote in noise",
+    "vote": "an error rate of the vote",
 }
 
 
-def _limit(requirement: Requirement, rho: float | None, unit: float) -> str:
-    """Say what a requirement asks for, without symbols; ``unit`` is the cost of one unit of distance."""
+def _limit(requirement: Requirement, rho: float | None, unit: float, *, noise: bool) -> str:
+    """Say what a requirement asks for; ``unit`` is the cost of one unit of distance, ``noise`` whether the
+    certificate is about the model with noise on its inputs."""
     rho = requirement.rho if rho is None else rho
     side = "at most" if requirement.side == "<=" else "at least"
     limit = f"{requirement.limit:.4g}" if requirement.unbounded else f"{100 * requirement.limit:.4g}%"
     name = _QUANTITIES[requirement.quantity].format(label=requirement.label)
-    people = " for new rows of the same kind" if requirement.population else ""
+    name += " in noise" if noise else ""
+    people = " for new rows of the same kind" if requirement.population or noise else ""
     where = ""
     if rho is not None:
         where = f", if the data move by up to √ρ = {math.sqrt(rho / unit):.3g} (ρ = {rho:g})"
@@ -376,7 +380,8 @@ def _asked(outcome: Outcome, subject: Subject) -> str:
     certificate, requirement = subject.certificate, Requirement.parse(outcome.requirement)
     unit = 1.0 if certificate is None else certificate.unit_cost
     met = "Met" if outcome.passed else "Not met"
-    asked = f"{met}: {_limit(requirement, outcome.rho, unit)}."
+    noise = certificate is None and subject.smoothed is not None
+    asked = f"{met}: {_limit(requirement, outcome.rho, unit, noise=noise)}."
     if outcome.value is None:
         return f"{asked} No bound is known."
     up = outcome.side == "<="
