@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -21,7 +22,7 @@ from certus.kernel.transport import TransportBounds
 from certus.kernel.trees import Prices
 
 POINTS = torch.tensor([-3.7, -1.3, -0.4, 0.3, 0.9, 2.6], dtype=torch.float64)
-ACTIVATIONS = {
+ACTIVATIONS: dict[str, Callable[[float], float]] = {
     "sigmoid": lambda z: 1 / (1 + math.exp(-z)),
     "tanh": math.tanh,
     "softplus": lambda z: math.log1p(math.exp(z)),
