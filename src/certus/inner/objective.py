@@ -64,7 +64,7 @@ class ObjectiveValue:
 
     def replaced_by(self, other: ObjectiveValue, where: Tensor) -> ObjectiveValue:
         """``other`` for the samples of the (batch,) bool mask, ``self`` for the rest."""
-        return other if where.all() else ObjectiveValue(**_mixed(self, other, where))
+        return ObjectiveValue(**_mixed(self, other, where))
 
 
 @dataclass(frozen=True)
