@@ -200,7 +200,7 @@ def write_page(results: dict[str, Any], output: Path) -> None:
         "- NannyML 0.13.1: any column alerts (Jensen-Shannon distance); or the error of reconstruction by "
         "principal components does.",
         "Both peers have their defaults, and NannyML chunks of the size of the new rows. They state no level "
-        "for all columns together: read their power beside their false alarms.",
+        "for all columns together: read their power beside their false alarms. A dash: not measured.",
         "## False alarms",
         f"{options['splits']} random pairs each, the first {options['peer_splits']} of them for the peers. "
         "Nothing has changed.",

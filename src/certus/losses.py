@@ -30,6 +30,7 @@ __all__ = [
     "Loss",
     "MissProbability",
     "ModelLoss",
+    "OutputLoss",
     "SmoothMargin",
     "SquaredError",
 ]
@@ -115,6 +116,27 @@ class MissProbability:
         own = functional.one_hot(targets, outputs.shape[1]).to(torch.bool)
         # The sum over the others keeps its digits where 1 − p_y would lose them.
         return torch.where(own, 0, outputs.softmax(1)).sum(1)
+
+
+@dataclass(frozen=True)
+class OutputLoss:
+    """ℓ(θ; z) = F(z): the model's own output, (batch,) or (batch, 1), is the loss; targets are ignored.
+
+    For losses without labels, such as a negative log-density or the reconstruction error of an autoencoder;
+    ``Samples.unlabelled`` makes the data. ``fit`` trains them by any method. Of certificates they have the
+    *attained* sides only: no upper bound is proven for a loss without a rule.
+
+    >>> OutputLoss()(torch.tensor([[2.0], [3.0]]), torch.zeros(2))
+    tensor([2., 3.])
+    """
+
+    def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        if outputs.shape not in ((len(targets),), (len(targets), 1)):
+            raise LossError(
+                "OutputLoss needs a model that returns one loss per sample, of shape "
+                f"({len(targets)},) or ({len(targets)}, 1); got {tuple(outputs.shape)}."
+            )
+        return outputs.reshape(len(targets))
 
 
 @dataclass(frozen=True)
