@@ -1,4 +1,4 @@
-"""How often attacks, and the ascents of WRM, wait for the device, counted on the CPU by the operations that read a result."""
+"""Waits for the device in attacks and ascents, counted on the CPU by the operations that read a result."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Waits(TorchDispatchMode):
 def waits(norm: float, steps: int) -> int:
     torch.manual_seed(0)
     loss = certus.ModelLoss(nn.Sequential(nn.Linear(20, 8), nn.ELU(), nn.Linear(8, 3)))
-    with Waits() as counter:
+    with (counter := Waits()):
         PGD(0.3, norm, steps=steps)(loss, torch.randn(16, 20), torch.arange(16) % 3)
     return counter.count
 
@@ -51,14 +51,14 @@ def test_an_ascent_waits_once_for_each_gradient() -> None:
     torch.manual_seed(0)
     loss = certus.ModelLoss(nn.Sequential(nn.Linear(20, 8), nn.ELU(), nn.Linear(8, 3)))
     inputs, labels, wrm = torch.randn(64, 20), torch.arange(64) % 3, certus.WRM(0.05)
-    with Waits() as counter:
+    with (counter := Waits()):
         solution = wrm.solve(loss, inputs, labels)
     assert len(solution.gradients.unique()) > 1
     assert counter.count <= int(solution.gradients.max()) + 6
 
 
 def test_what_is_counted() -> None:
-    with Waits() as counter:
+    with (counter := Waits()):
         values = torch.arange(4.0)
         values[values > 1]
         float(values.sum())
