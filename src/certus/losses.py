@@ -195,6 +195,15 @@ _VALID_LABELS: MutableMapping[Tensor, tuple[int, int]] = WeakTensorKeyDictionary
 """Labels that were checked → their version at the time, and the number of classes."""
 
 
+def selected_targets(targets: Tensor, index: Tensor) -> Tensor:
+    """Return some of the targets; labels among those that were checked are not checked again."""
+    selected = targets[index]
+    state = _VALID_LABELS.get(targets)
+    if state is not None and state[0] == targets._version:
+        _VALID_LABELS[selected] = (selected._version, state[1])
+    return selected
+
+
 def check_labels(name: str, outputs: Tensor, targets: Tensor) -> None:
     """Raise ``LossError`` unless ``targets`` are labels of the (batch, classes) outputs."""
     if outputs.dim() != 2:

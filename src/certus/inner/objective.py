@@ -14,7 +14,7 @@ from certus.costs import Cost, Support
 from certus.costs.claims import cost_assumptions, domain_assumptions
 from certus.domains import Domain
 from certus.kernel.evidence import Evidence
-from certus.losses import AnyLoss, loss_and_slope
+from certus.losses import AnyLoss, loss_and_slope, selected_targets
 
 
 class Status(IntEnum):
@@ -153,7 +153,7 @@ class Objective:
 
     def select(self, index: Tensor) -> Objective:
         """The objective of some samples only; ``index`` is (k,) integers or (batch,) bool."""
-        targets = None if self.targets is None else self.targets[index]
+        targets = None if self.targets is None else selected_targets(self.targets, index)
         return replace(self, origin=self.origin[index], targets=targets, gamma=self.gamma[index])
 
 
