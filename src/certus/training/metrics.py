@@ -31,17 +31,13 @@ class Sums:
 
     def add(self, weights: Tensor | None = None, **quantities: Tensor) -> None:
         """Add (batch,) tensors, weighted by sample; quantities that are not measured are left out."""
-        if not quantities:
-            return
-        # One copy from the device for all, of its widest type: not every device has float64.
-        table = torch.stack([values.detach() for values in quantities.values()]).cpu().double()
-        more = float(table.shape[1])
-        if weights is not None:
-            counts = weights.cpu().double()
-            table, more = table * counts, float(counts.sum())
-        for name, summed in zip(quantities, table.sum(1).tolist(), strict=True):
+        for name, values in quantities.items():
             total, count = self.totals.get(name, (0.0, 0.0))
-            self.totals[name] = (total + summed, count + more)
+            summed, more = values.detach().cpu().double(), float(len(values))
+            if weights is not None:
+                counts = weights.cpu().double()
+                summed, more = summed * counts, float(counts.sum())
+            self.totals[name] = (total + float(summed.sum()), count + more)
 
     def means(self, fabric: Fabric) -> dict[str, float]:
         """Means over the samples of all processes."""
