@@ -421,6 +421,18 @@ def require_tensor(outputs: object) -> Tensor:
     )
 
 
+def autocast_type(device: str) -> torch.dtype | None:
+    """Return the type of the autocast in force for a kind of device; None where there is none.
+
+    >>> with torch.autocast("cpu", torch.bfloat16):
+    ...     autocast_type("cpu"), autocast_type("meta")
+    (torch.bfloat16, None)
+    """
+    if not torch.amp.autocast_mode.is_autocast_available(device) or not torch.is_autocast_enabled(device):
+        return None
+    return torch.get_autocast_dtype(device)
+
+
 @dataclass(frozen=True, eq=False)
 class ModelLoss:
     """ℓ(θ; (x, y)) = criterion(model(x), y).
@@ -466,7 +478,7 @@ class ModelLoss:
     def _explanation(self, inputs: Tensor, reason: Exception) -> str | None:
         """The device, dtype or shape of the inputs for which the model failed, if it is one of them."""
         parameter = next(self.model.parameters(), None)
-        if parameter is not None and not torch.is_autocast_enabled(inputs.device.type):
+        if parameter is not None and autocast_type(inputs.device.type) is None:
             for what in ("device", "dtype"):
                 has, needs = getattr(inputs, what), getattr(parameter, what)
                 if has != needs:

@@ -14,7 +14,7 @@ from certus.costs import Cost, Support
 from certus.costs.claims import cost_assumptions, domain_assumptions
 from certus.domains import Domain
 from certus.kernel.evidence import Evidence
-from certus.losses import AnyLoss, loss_and_slope, selected_targets
+from certus.losses import AnyLoss, autocast_type, loss_and_slope, selected_targets
 
 
 class Status(IntEnum):
@@ -96,9 +96,7 @@ class Objective:
     @property
     def noise(self) -> float:
         """Relative rounding error of a loss that is computed in 16 bits; 0 for wider types."""
-        dtype, kind = getattr(self.loss, "autocast", None), self.origin.device.type
-        if dtype is None and torch.is_autocast_enabled(kind):
-            dtype = torch.get_autocast_dtype(kind)
+        dtype = getattr(self.loss, "autocast", None) or autocast_type(self.origin.device.type)
         return 0.0 if dtype is None else torch.finfo(dtype).eps / 2
 
     @property
