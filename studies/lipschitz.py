@@ -453,10 +453,10 @@ def _attacks(measured: Measured) -> str:
             rows.append([name.removesuffix("-attacked"), _fraction(entry["epsilon"]), *shares])
     first = next(row for name, row in measured.items() if name.endswith("-attacked"))
     words = (
-        f"Test images ({first['images']}, at random) that no attack moved to an error within ε, beside those that "
-        f"are proven: the search for the nearest error of `certify`, and PGD with {first['restarts']} restarts "
-        f"of {first['steps']} steps. No error was found within the certified radius of any image, nor by a "
-        "minimum-norm attack on 100 of them; the measurement would have failed."
+        f"Test images ({first['images']}, at random) that no attack moved to an error within ε, beside those "
+        f"that are proven: the search for the nearest error of `certify`, and PGD with {first['restarts']} "
+        f"restarts of {first['steps']} steps. No error was found within the certified radius of any image, "
+        "nor by a minimum-norm attack on 100 of them; the measurement would have failed."
     )
     table = markdown_table(["network", "ε", "proven, %", "left by the search, %", "left by PGD, %"], rows)
     return f"{words}\n\n{table}"
