@@ -25,7 +25,7 @@ from certus._format import at_least, at_most
 from certus.attacks import PGD, minimum_norm_attack
 from certus.certificates import audit
 from certus.data import Samples, Subset
-from certus.display.figures import Curve, Panel, sweep_figure
+from certus.display.figures import Curve, Panel, epoch_ticks, sweep_figure
 from certus.errors import ContradictionError
 from certus.layers import UnitRows, plain
 from certus.losses import CrossEntropy, ModelLoss
@@ -557,7 +557,8 @@ def draw_curves(measured: Measured) -> Figure:
             values = [entry["within"][epsilon] for entry in row["curve"]]
             words = "clean" if epsilon == "0" else f"ε = {_fraction_of(epsilon, row)}"
             curves[words] = Curve(epochs, values, values, values)
-        panels.append(Panel(name, "epoch", "accuracy, held-out images", curves))
+        ticks = epoch_ticks(len(epochs))
+        panels.append(Panel(name, "epoch", "accuracy, held-out images", curves, ticks=ticks))
     return sweep_figure(panels, "Accuracy within ε by epoch (estimated)")
 
 
