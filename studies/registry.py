@@ -13,6 +13,7 @@ from studies import (
     monitoring,
     next_year,
     smoothing,
+    trees,
 )
 from studies.cartpole import deep, gammas, pendulum, schedules
 from studies.cartpole import study as cartpole
@@ -42,6 +43,7 @@ STUDIES = {
         lipschitz.STUDY,
         smoothing.STUDY,
         next_year.STUDY,
+        trees.STUDY,
         monitoring.STUDY,
         gammas.STUDY,
         schedules.STUDY,

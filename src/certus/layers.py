@@ -192,7 +192,7 @@ class MaxMin(nn.Module):
 
 
 class Absolute(nn.Module):
-    """|x|."""
+    """Absolute value, ``|x|``."""
 
     def forward(self, inputs: Tensor) -> Tensor:
         return inputs.abs()

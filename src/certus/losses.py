@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, MutableMapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from certus.errors import ArgumentError, CertusError, LossError, format_samples, require
 
@@ -190,6 +191,19 @@ def predicted(outputs: Tensor) -> Tensor:
     return (outputs.flatten() > 0).long()
 
 
+_VALID_LABELS: MutableMapping[Tensor, tuple[int, int]] = WeakTensorKeyDictionary()
+"""Labels that were checked → their version at the time, and the number of classes."""
+
+
+def selected_targets(targets: Tensor, index: Tensor) -> Tensor:
+    """Return some of the targets; labels among those that were checked are not checked again."""
+    selected = targets[index]
+    state = _VALID_LABELS.get(targets)
+    if state is not None and state[0] == targets._version:
+        _VALID_LABELS[selected] = (selected._version, state[1])
+    return selected
+
+
 def check_labels(name: str, outputs: Tensor, targets: Tensor) -> None:
     """Raise ``LossError`` unless ``targets`` are labels of the (batch, classes) outputs."""
     if outputs.dim() != 2:
@@ -199,13 +213,19 @@ def check_labels(name: str, outputs: Tensor, targets: Tensor) -> None:
             f"{name} needs `targets` of shape ({len(outputs)},) and dtype torch.int64; "
             f"got shape {tuple(targets.shape)} and dtype {targets.dtype}."
         )
-    low, high = torch.aminmax(targets) if len(targets) else (0, 0)
-    if low < 0 or high >= outputs.shape[1]:
-        wrong = (targets < 0) | (targets >= outputs.shape[1])
+    # To read a result waits for the device. An ascent asks again about the same tensor, at every step.
+    counted = not targets.is_inference()
+    state = (targets._version, outputs.shape[1]) if counted else None
+    if counted and _VALID_LABELS.get(targets) == state:
+        return
+    wrong = (targets < 0) | (targets >= outputs.shape[1])
+    if bool(wrong.any()):
         raise LossError(
             f"`targets` must be labels from 0 to {outputs.shape[1] - 1}; got "
             f"{targets[wrong][0].item()} at {format_samples(wrong.nonzero().flatten().tolist())}."
         )
+    if state is not None:
+        _VALID_LABELS[targets] = state
 
 
 @dataclass(frozen=True)
@@ -401,6 +421,18 @@ def require_tensor(outputs: object) -> Tensor:
     )
 
 
+def autocast_type(device: str) -> torch.dtype | None:
+    """Return the type of the autocast in force for a kind of device; None where there is none.
+
+    >>> with torch.autocast("cpu", torch.bfloat16):
+    ...     autocast_type("cpu"), autocast_type("meta")
+    (torch.bfloat16, None)
+    """
+    if not torch.amp.autocast_mode.is_autocast_available(device) or not torch.is_autocast_enabled(device):
+        return None
+    return torch.get_autocast_dtype(device)
+
+
 @dataclass(frozen=True, eq=False)
 class ModelLoss:
     """ℓ(θ; (x, y)) = criterion(model(x), y).
@@ -446,7 +478,7 @@ class ModelLoss:
     def _explanation(self, inputs: Tensor, reason: Exception) -> str | None:
         """The device, dtype or shape of the inputs for which the model failed, if it is one of them."""
         parameter = next(self.model.parameters(), None)
-        if parameter is not None and not torch.is_autocast_enabled(inputs.device.type):
+        if parameter is not None and autocast_type(inputs.device.type) is None:
             for what in ("device", "dtype"):
                 has, needs = getattr(inputs, what), getattr(parameter, what)
                 if has != needs:

@@ -33,6 +33,7 @@ from studies.mnist.sweeps import (
 )
 from studies.page import markdown_table
 from studies.study import Measured, Part, Scale
+from studies.styles import METHOD_STYLES, with_logarithmic_errors
 from studies.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -158,7 +159,8 @@ def draw_family(name: str, marks: Callable[[Measured], Mapping[str, float | None
 
     def draw(measured: Measured) -> Figure:
         family = of_family(measured, name)
-        return sweep_figure(attack_panels(family, marks(family)), columns=2)
+        panels = attack_panels(family, marks(family))
+        return with_logarithmic_errors(sweep_figure(panels, columns=2, styles=METHOD_STYLES))
 
     return draw
 

@@ -42,6 +42,7 @@ from studies.mnist.sweeps import (
 from studies.page import markdown_table
 from studies.strictness import meets_share, outcome_of_cases, outcome_of_share
 from studies.study import Measured, Outcome, Part, Picture, Quantity, Scale, Study, Verdict, outcome_of
+from studies.styles import METHOD_STYLES, with_logarithmic_errors
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -246,7 +247,8 @@ def _marks(measured: Measured) -> dict[str, float | None]:
 
 def _draw_attacks(*attacks: str, clipped: bool = False) -> Any:
     def draw(measured: Measured) -> Figure:
-        return sweep_figure(attack_panels(measured, _marks(measured), attacks, clipped), columns=2)
+        panels = attack_panels(measured, _marks(measured), attacks, clipped)
+        return with_logarithmic_errors(sweep_figure(panels, columns=2, styles=METHOD_STYLES))
 
     return draw
 

@@ -28,6 +28,7 @@ from studies.study import (
     recorded_evidence,
     subscripted,
 )
+from studies.styles import METHOD_COLOURS
 from studies.toy.networks import (
     BATCH_SIZE,
     LEARNING_RATE,
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 METHOD_NAMES = {"erm": "ERM", "fgm": "FGM", "wrm": "WRM"}
-_COLOUR_OF = {"erm": COLOURS[4], "fgm": COLOURS[3], "wrm": COLOURS[2]}  # yellow, purple, green: the paper's
+_COLOUR_OF = {name: METHOD_COLOURS[words] for name, words in METHOD_NAMES.items()}
 _ACTIVATIONS = {"relu": "ReLU", "elu": "ELU"}
 _GROUPS = {  # activation, ascent and schedule → part
     "relu": ("relu", "paper", "cosine"),

@@ -172,6 +172,17 @@ def test_large_files_are_read_in_pieces(place: Path, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.usefixtures("undrawn")
+def test_dates_that_can_be_read_in_two_ways_need_their_format(place: Path, tmp_path: Path) -> None:
+    """All days are 12 or less; the run itself drops the dates."""
+    new = [line | {"when": f"{at % 12 + 1:02}/{1 + at % 2:02}/2016"} for at, line in enumerate(rows(1))]
+    write(tmp_path / "new.csv", new)
+    asked: tuple[str, ...] = ("run", str(tmp_path / "new.csv"), "--chunks", "month", "--dates", "when")
+    asked += ("-o", str(tmp_path / "m.jsonl"), "--json")
+    refused(certus("monitor", *asked, folder=place), "one way only")
+    done = certus("monitor", *asked, "--date-format", "%d/%m/%Y", folder=place)
+    assert [line["name"] for line in lines(done.stdout)] == ["2016-01", "2016-02"], done.stderr
+
+
 def test_a_category_that_the_run_never_had_raises_an_alarm(place: Path, tmp_path: Path) -> None:
     """A third of the rows."""
     new = [line | ({"town": "z"} if at % 3 == 0 else {}) for at, line in enumerate(rows(1))]

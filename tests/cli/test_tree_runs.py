@@ -119,6 +119,20 @@ def test_code_is_executed_only_where_it_is_allowed(folder: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
+def test_labels_in_another_order_are_noticed(folder: Path) -> None:
+    """A file without names has its classes in the order of the sorted labels."""
+    text = (folder / "people.csv").read_text()
+    (folder / "swapped.csv").write_text(text.replace("yes", "agreed").replace(",no", ",refused"))
+    (folder / "renamed.csv").write_text(text.replace("yes", "refused").replace(",no", ",agreed"))
+    said = []
+    for name in ("swapped", "renamed"):
+        options = ("--data", f"csv:{name}.csv", "-o", f"runs/{name}")
+        done = certus("import", "model.dat", *options, folder=folder)
+        assert done.returncode == 0, done.stderr
+        said.append("more often" in " ".join(done.stdout.split()))
+    assert said == [True, False]
+
+
 def test_gaps_have_prices(folder: Path) -> None:
     """Cells may go missing at a price, in a worst table that the model itself predicts otherwise."""
     random = np.random.default_rng(1)

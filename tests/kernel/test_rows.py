@@ -21,8 +21,10 @@ from certus.bounds.analysis import Analysis
 from certus.costs import Masked, WeightedL2
 from certus.data import EncodedColumn, RowEncoding, Samples
 from certus.kernel.check import NotProven, check
-from certus.kernel.costs import Domain
+from certus.kernel.costs import Domain, Lp
+from certus.kernel.graph import Graph, Node
 from certus.kernel.majorants import constants
+from certus.kernel.operators import Dense
 from certus.kernel.passes import Refused
 from certus.kernel.problem import Problem, Values
 from certus.kernel.radial import Neighborhoods, neighborhoods
@@ -303,3 +305,17 @@ def test_a_certificate_over_rows_is_checked_from_its_files(tmp_path: Path) -> No
     path.write_text(json.dumps(forged))
     with pytest.raises(Refused, match="columns"):
         check(path)
+
+
+def test_values_outside_of_the_domain_leave_an_infinite_bound_infinite() -> None:
+    """A squared error has no bound at a small γ; a value that Z excludes does not turn it into NaN."""
+    graph = Graph((Node((), (3,)), Node((0,), (1,), Dense(torch.tensor([[3.0, 1.0, 1.0]]).double(), None))))
+    domain = Domain(upper=torch.tensor([INF, 1.0, 0.0]).double())
+    data = torch.tensor([[0.5, 1.0, 0.0]]).double(), torch.zeros(1).double()
+    problem = with_columns(Problem.of(graph, None, Lp(shape=(3,)), domain, data), [(1, 2)])
+    values = Values.at(problem)
+    around = neighborhoods(problem, values, constants(problem, values), EDGES, [])
+    for gamma, finite in ((1.0, False), (100.0, True)):
+        bound = dual_bounds(around, gamma, Proposal.at(problem, gamma, problem.inputs)).bound
+        assert torch.isfinite(bound).tolist() == [finite]
+        assert not bool(bound.isnan().any())

@@ -15,6 +15,7 @@ import certus
 from certus.inner.methods import ERM
 from certus.layers import UnitRows
 from certus.models import build_model
+from certus.storage.tensors import digest, load_tensors
 from studies.lipschitz import _QUICK, STUDY, Plan, RadiusCurve, margin_radii
 from studies.lipschitz_peers import WEIGHTS, measure_peer
 from studies.study import Outcome, Scale
@@ -85,6 +86,24 @@ def test_audits_on_file_are_repeated(library: str) -> None:
     for again, row in zip(measured["within"], stored["radii"], strict=True):
         assert (again["claimed"], again["proven"]) == (row["claimed"], row["proven"])
         assert again["error"] == pytest.approx(row["error"], abs=1e-9)
+
+
+def test_weights_on_file_are_those_that_were_measured() -> None:
+    """With the constants that are proven of them."""
+    content = json.loads((WEIGHTS.parent / "measured.json").read_text())
+    files = sorted(WEIGHTS.parent.glob("*.safetensors"))
+    assert files
+    for path in files:
+        assert path.stat().st_size < 5_000_000
+        row = content["measured"][path.stem]
+        tensors = load_tensors(path, require_digest=False)[0]
+        assert digest(tensors) == row["weights"]
+        assert 1 <= row["body lipschitz"] <= 1 + 1e-5
+        for entry in row["within"]:
+            assert entry["float32"] <= entry["proven"] <= row["clean"]
+        few = content["measured"].get(f"{path.stem}-attacked")
+        for entry in few["accuracies"] if few else ():
+            assert entry["certified"] <= min(entry["nearest"], entry["pgd"])
 
 
 def test_verdicts_compare_with_the_aims() -> None:

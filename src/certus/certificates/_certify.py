@@ -172,9 +172,9 @@ def certify(
         time_limit: for trees, the largest time of refinement, in seconds.
         deployment: "float32" for upper sides about the network as float32 computes it, in any order of
             summation: every margin is smaller by what such arithmetic can lose (``kernel.deployment``). For
-            dense layers, and, by an assumption that is named, direct convolutions, with |·|, ReLU, sorting or
-            pooling between them; for cross-entropy. By default they are about real arithmetic with the stored
-            weights.
+            dense layers, and, by an assumption that is named, direct convolutions, with ``Absolute``, ReLU,
+            sorting or pooling between them; for cross-entropy. By default they are about real arithmetic with
+            the stored weights.
         n_jobs: number of worker processes; −1 for one per core. Each computes in one thread, so that the
             certificate is the same for any number, bit for bit. Within ``joblib.parallel_config`` its backend
             decides, such as that of a Dask cluster. The model stays in this process: workers get its layers

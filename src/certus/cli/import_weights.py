@@ -119,6 +119,10 @@ def _import_trees(
         console.print(f"The model predicts {run.right:.2%} of the rows as the table has them.")
     if run.right is not None and reading.model is None:
         console.print(f"Its file has the classes {', '.join(_labels(reading) or [])}, in this order.")
+        if run.right < float(run.targets.bincount().max()) / len(run.targets):
+            console.print(
+                "One answer for all rows would be right more often: does the table name them otherwise?"
+            )
     allowed = " --allow-code" if options["allow_code"] else ""
     console.print(f"Run directory: {output}. Next: certus certify {output}{allowed} --rho 0.01")
 

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from certus._eval_mode import models_in
 from certus.errors import ArgumentError
-from certus.losses import AnyLoss, ModelLoss
+from certus.losses import AnyLoss, ModelLoss, autocast_type
 
 PRECISIONS = ("auto", "float32", "bfloat16")
 _WIDE = {nn.Linear: 2**17, nn.Conv1d: 2**13, nn.Conv2d: 2**13, nn.Conv3d: 2**13}
@@ -54,7 +54,7 @@ def _supported(loss: AnyLoss, inputs: Tensor) -> TypeGuard[ModelLoss]:
     """Whether a loss runs in float32, and can run in bfloat16."""
     if not isinstance(loss, ModelLoss) or loss.autocast is not None or inputs.dtype != torch.float32:
         return False
-    if torch.is_autocast_enabled(inputs.device.type):  # the caller has chosen
+    if autocast_type(inputs.device.type) is not None:  # the caller has chosen
         return False
     return all(each.dtype == torch.float32 for each in loss.model.parameters())
 

@@ -153,7 +153,7 @@ class MonotoneAscent(Maximizer):
         points, values = at.point, at.value  # of the whole batch, for the callback
         places = torch.arange(len(length), device=length.device)
         climbing = torch.ones_like(blocked)
-        share = max(1, len(length) // _SHARES)
+        share, left = max(1, len(length) // _SHARES), len(length)
         finished: list[tuple[Tensor, InnerSolution]] = []
         best_gap, noise = torch.full_like(at.value, torch.inf), objective.noise
 
@@ -167,17 +167,18 @@ class MonotoneAscent(Maximizer):
             still = (at.gain <= resolution) | (length < _HOPELESS)
             stuck = (still & (at.value >= best.value - resolution)) | ~at.finite
             stop = climbing & (met | stuck | (spent >= self.max_gradients))
-            if stop.any():
+            stopped = stop.nonzero().flatten()  # the one result of a step that is waited for
+            if len(stopped):
                 status = torch.where(stuck, Status.STALLED, Status.MAX_STEPS)
                 status = torch.where(blocked, Status.NONFINITE, status)
-                status = torch.where(met, objective.converged_status, status)[stop]
-                part, there = objective.select(stop), best.select(stop)
-                onward = self._step(part, there, length[stop])
-                onward = torch.where(per_sample(leads[stop] & ~blocked[stop], onward), onward, there.point)
-                reached = solution_at(part, there, best_gap[stop], spent, status, onward)
-                finished.append((places[stop], reached))
-                climbing = climbing & ~stop
-                left = int(climbing.sum())
+                status = torch.where(met, objective.converged_status, status)[stopped]
+                part, there = objective.select(stopped), best.select(stopped)
+                onward = self._step(part, there, length[stopped])
+                taken = (leads & ~blocked)[stopped]
+                onward = torch.where(per_sample(taken, onward), onward, there.point)
+                reached = solution_at(part, there, best_gap[stopped], spent, status, onward)
+                finished.append((places[stopped], reached))
+                climbing, left = climbing & ~stop, left - len(stopped)
                 if left == 0:
                     return assemble(finished)
                 size = share * -(-left // share)

@@ -276,7 +276,8 @@ def _over_rows(around: Neighborhoods, gamma: float, frozen: Tensor) -> Tensor:
             point = (problem.inputs + step).clamp(problem.domain.lower, problem.domain.upper)
             rules = bounds_by_rule(part, Proposal.at(problem, gamma, point))
             there = torch.minimum(there, torch.stack([*rules.values()]).amin(0).reshape(prices.shape))
-        bound = torch.maximum(bound, (there - paid + SOME * there.abs()).amax(1))
+        gain = torch.where(paid < math.inf, there - paid + SOME * there.abs(), -math.inf)
+        bound = torch.maximum(bound, gain.amax(1))
     return torch.where(rows_of(around.problem), bound, math.inf)
 
 

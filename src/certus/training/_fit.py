@@ -37,6 +37,7 @@ from certus.losses import (
     Criterion,
     ModelLoss,
     as_criterion,
+    autocast_type,
     evaluate_loss,
     inferred_criterion,
     require_tensor,
@@ -380,9 +381,8 @@ def one_device(model: nn.Module, precision: str = "float32") -> Fabric:
 
 def _autocast(fabric: Fabric) -> torch.dtype | None:
     """Return the 16-bit type of a Fabric's mixed precision, which the ascent shares; None for others."""
-    kind = fabric.device.type
     with fabric.autocast():
-        return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
+        return autocast_type(fabric.device.type)
 
 
 def _close_epoch(
