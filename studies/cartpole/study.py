@@ -22,6 +22,7 @@ from certus.mdp.cartpole import ORIGINAL, CartPole, variations
 from certus.mdp.policies import Policy, run_trials
 from certus.mdp.tabular import cartpole_learner, fit_cartpole
 from studies.cartpole.cells import cartpole_optimum
+from studies.cartpole.limits import draw_agents, limit_parts, limits_text
 from studies.cartpole.pairs import (
     NOMINAL,
     PAPER,
@@ -215,7 +216,8 @@ def _parts(scale: Scale) -> list[Part]:
         for seed in range(3 if quick else 20)
     ]
     rhos = (0.0, 1e-4) if quick else (0.0, 1e-5, 1e-4, 1e-3)
-    return [*agents, *(Part(f"optimum-{rho:g}", {"rho": rho, **trials}, _measure_optimum) for rho in rhos)]
+    optima = [Part(f"optimum-{rho:g}", {"rho": rho, **trials}, _measure_optimum) for rho in rhos]
+    return [*agents, *optima, *limit_parts(scale, {**learning, "trials": trials["trials"]})]
 
 
 def _draw(measured: Measured) -> Figure:
@@ -258,7 +260,7 @@ def _text(measured: Measured) -> str:
         "agents (the paper's: over trials of one agent). The last columns have the policy that robust value "
         "iteration finds on the cells, which do not include the cart's position."
     )
-    return "\n\n".join([markdown_table(head, rows), words, _ends(measured)])
+    return "\n\n".join([markdown_table(head, rows), words, _ends(measured), limits_text(measured)])
 
 
 def _ends(measured: Measured) -> str:
@@ -288,13 +290,18 @@ STUDY = Study(
     name="cartpole",
     title="Cart-pole: agents that survive other physics",
     labels=("sec:cartpole", "eqn:qlearningthing"),
-    minutes={Scale.QUICK: 0.5, Scale.FULL: 5},
+    minutes={Scale.QUICK: 0.7, Scale.FULL: 11},
     parts=_parts,
     pictures=(
         Picture(
             "agents",
             "Left: episode lengths during training. Right: all combinations of the paper's factors.",
             _draw,
+        ),
+        Picture(
+            "limits",
+            "Every agent's mean episode length on four of the systems, for two angles at which episodes end.",
+            draw_agents,
         ),
     ),
     animations=(

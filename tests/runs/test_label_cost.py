@@ -58,7 +58,7 @@ def test_the_method_has_the_price_and_the_classes() -> None:
 
 def test_labels_move_where_that_is_worth_its_price(tmp_path: Path) -> None:
     """ρ̂ of the run, from the two labels' own problems: max(φ(y₀), φ(1 − y₀) − γ·price)."""
-    chosen = settings()
+    chosen = settings(measure_all=True)
     run = start_run(tmp_path / "run", chosen, load_data(chosen))
     train_run(run)
     trained = load_run(tmp_path / "run")
