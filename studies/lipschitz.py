@@ -573,7 +573,7 @@ def _parts(scale: Scale) -> list[Part]:
     parts = []
     for name, plan in plans.items():
         data = () if plan.data == "digits" else (plan.data,)
-        settings = asdict(plan)
+        settings = json.loads(json.dumps(asdict(plan)))
         parts.append(Part(name, settings, measure_audit, effort=60.0 * plan.epochs, data=data))
         if name in _ATTACKED:
             parts.append(Part(f"{name}-attacked", settings, measure_attacks, effort=200.0, data=data))

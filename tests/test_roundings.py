@@ -34,7 +34,7 @@ NO_ROUNDING = {
 
 ASSEMBLY = (
     *("dual_values", "local_bounds", "engine", "error_costs", "_certify", "linear", "certificate"),
-    *("population", "confidence", "alarm", "transport"),
+    *("population", "confidence", "consistency", "transport"),
 )
 """Files of ``certificates`` that combine what the kernel proves."""
 

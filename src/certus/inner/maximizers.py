@@ -12,8 +12,8 @@ share of the penalty's. The first stride is 1, exact for a linear loss. At a kin
 step along the gradient may not raise f either, so that a line search would stall there. Where f does not
 rise above the best value, the ascent therefore goes on from the new point by 1/√(1 + t), t the number of
 such failures: the diminishing steps of the subgradient method, which converges for concave f with kinks.
-Once f exceeds the best value, secant strides take over again. For costs without curvature, and where f is not
-finite, a quarter of the stride is tried from the old point instead.
+Once f exceeds the best value, secant strides take over again. For costs of another curvature than ‖·‖², and
+where f is not finite, a quarter of the stride is tried from the old point instead.
 
 ``PaperAscent``: x ← Π_Z(x + (target(x) − x)/√t) for t = 1, …, steps (sec:toy, sec:mnist-real). For c = ‖z −
 z₀‖₂² the step is (1/2γ)/√t times ∇f. Taken literally, 1/√t times ∇f diverges for large γ; measured in units
@@ -224,8 +224,8 @@ class BarzilaiBorwein(MonotoneAscent):
     """
 
     def _goes_on(self, objective: Objective) -> bool:
-        # The targets of costs without curvature jump between faces of a ball: there steps must get shorter.
-        return objective.cost.strong_convexity > 0
+        # Strides are in units of 1/2γ: those of other costs may be too long, and are better taken back.
+        return objective.cost.strong_convexity == 2
 
     def _next_length(
         self,
