@@ -319,8 +319,10 @@ def check_bounds(where: str, primitive: Primitive) -> None:
     room = 1e-11 * (1 + middle.abs().amax())  # error of difference quotients in float64
     lengths, bends = (each.flatten(1).norm(dim=1) for each in (slopes, curvatures))
     most = 1 + 1e-4
-    _require(where, "outputs that move by a `lipschitz`", lengths - room * 1e4, behind.lipschitz * most)
-    _require(where, "outputs that move by a `unit`", slopes.abs() - room * 1e4, behind.unit * most)
+    _require(
+        where, "a rate of change of the outputs, `lipschitz`,", lengths - room * 1e4, behind.lipschitz * most
+    )
+    _require(where, "a rate of change of each output, `unit`,", slopes.abs() - room * 1e4, behind.unit * most)
     _require(where, "a second derivative, `curvature`,", bends - room * 1e8, behind.curvature * (1 + 1e-2))
 
 

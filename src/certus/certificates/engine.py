@@ -242,7 +242,8 @@ class Engine:
         return SampleValues.joined(self._known)
 
     def dual_values(self, gammas: Sequence[float]) -> list[DualValues]:
-        """Return φ̄_γ and T̂_γ of all samples at several γ, from one pass, checked against those at other γ."""
+        """Return φ̄_γ and T̂_γ of all samples at several γ, from one pass over the samples. The values must be
+        consistent with those at all other γ so far."""
         count, assumptions = len(self.portions), self.problem.assumptions
         clip = self.question.clip
         wholes = [DualBounds.unknown(gamma, count, clip, assumptions) for gamma in gammas]

@@ -510,7 +510,7 @@ class TreeWork:
         prices = self.problem.cost
         if bool(prices.discrete.any()):
             raise UnsupportedError(
-                "Trees with categorical columns cannot be monitored: their codes are no distances."
+                "Trees with categorical columns cannot be monitored: only distances of numbers are bounded."
             )
         free = torch.isfinite(prices.move)
         scales = torch.where(free, prices.move, 1.0)

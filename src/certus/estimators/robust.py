@@ -41,7 +41,7 @@ class RobustClassifier(ClassifierMixin, RobustEstimator):  # type: ignore[misc]
             default feature costs, a tenth of a standard deviation.
         certified: keep the network where the inner problem is *proven* to be concave (certified training).
         network: widths of hidden layers, () for a linear model; a ``torch.nn.Module``, which is copied and
-            takes the rows as they are; or a function of ``inputs`` and ``outputs`` that makes one.
+            takes rows in their original units; or a function of ``inputs`` and ``outputs`` that makes one.
         feature_costs: p_j in c = Σ p_j (x_j − x₀_j)²: one for all, one for each feature, or a mapping from
             names or positions; ∞ freezes a feature. By default 1/variance in the training data.
         label_cost: the cost of changing a label; None keeps labels fixed.

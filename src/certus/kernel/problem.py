@@ -42,7 +42,7 @@ def outputs_at(graph: Graph, points: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def rounding_at(graph: Graph, points: Tensor) -> Rounding:
-    """All errors at (n, *shape) points, for about the cost of two evaluations."""
+    """All rounding errors at (n, *shape) points, for about the cost of two evaluations of the network."""
     outputs, error, memory = graph.rounded(points)
     start = torch.ones(len(points), dtype=torch.float64)
     rows, slopes = graph.backward_error(memory, start, torch.zeros_like(start))

@@ -85,7 +85,7 @@ class TreeProblem:
 
     @property
     def inputs(self) -> Tensor:
-        """(n, 2·columns) the rows without NaN, for comparisons."""
+        """(n, 2·columns) the rows with 0 for NaN, and flags of NaN: finite numbers that identify a row."""
         return torch.cat([self.rows.nan_to_num(0.0), self.rows.isnan().double()], 1)
 
     @property

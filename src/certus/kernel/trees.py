@@ -215,7 +215,7 @@ class Prices:
             raise Refused("prices must be positive")
 
     def total(self, prices: Tensor) -> Tensor:
-        """(…, columns) c_f → (…) c, as computed."""
+        """(…) cost c of a row from the (…, columns) costs c_f of its columns, as computed."""
         return prices.amax(-1) if self.largest else prices.sum(-1)
 
     def value(self, points: Tensor, origins: Tensor) -> Tensor:

@@ -144,7 +144,8 @@ class Settings:
         None, "Penalty on transport in the inner problem, for wrm and for --certified."
     )
     rho: float | None = _method_option(
-        None, "Mean transport cost to be robust to; gamma is adjusted until it is reached."
+        None,
+        "Mean transport cost to be robust to; gamma is adjusted until the attained cost rho_hat matches it.",
     )
     certified: bool = _method_option(
         False, "Project the weights after every step, so that the inner problem is provably concave at gamma."
@@ -243,8 +244,8 @@ class Settings:
     )
     measure_all: bool = _method_option(
         False,
-        "Measure rho_hat of wrm at the end on all training samples, instead of on a random subset of a "
-        "twentieth and at least 2,048.",
+        "Measure rho_hat of wrm at the end on all training samples. By default a random subset is used: a "
+        "twentieth of the samples, but at least 2,048.",
     )
     inner_precision: str = _method_option(
         "auto",
@@ -256,7 +257,7 @@ class Settings:
     target: str | None = _data_option(None, "Column of a table to predict.", default_text="the last column")
     drop: str = _data_option("", "Columns of a table to leave out, separated by commas.")
     categorical: str = _data_option(
-        "", "Numeric columns of a table that are categories, separated by commas."
+        "", "Numeric columns of a table to read as categories, separated by commas."
     )
     missing: str = _data_option(
         "median",
@@ -284,7 +285,7 @@ class Settings:
         choices=(",", ".", " ", "'"),
     )
     na: str = _data_option(
-        "", "Further cells that are missing values, separated by commas, such as --na=-,none."
+        "", "Further texts to read as missing values, separated by commas, such as --na=-,none."
     )
     date_format: str | None = _data_option(
         None, "Format of dates that can be read in two ways, such as %d/%m/%Y."
@@ -295,13 +296,13 @@ class Settings:
     )
     date_features: str = _data_option(
         "",
-        "Inputs that a date gives the model: trend (the day), season, or trend,season. By default it gives "
-        "none, and only orders or splits the rows (--split-by).",
+        "Inputs that are computed from a date: trend (the day), season, or trend,season. By default there "
+        "are none, and a date only orders or splits the rows (--split-by).",
     )
     split: str | None = _data_option(
         None,
         "Split of a table: random, stratified by label, or by the groups or dates in --split-by.",
-        default_text="random, unless --split-by is given",
+        default_text="time if --split-by is a date, group if it is another column, else random",
         choices=SPLIT_WAYS,
     )
     split_by: str | None = _data_option(
