@@ -28,7 +28,7 @@ PARTS = {
     "Means, error rates and populations": (
         *("transport", "binomial", "concentration", "error_rates", "statement", "smoothing"),
     ),
-    "Files": ("files", "check", "__main__"),
+    "Files": ("graph_files", "check", "__main__"),
 }
 """Heading → files, in an order to read them."""
 
@@ -168,7 +168,9 @@ OPTIONAL = (
     OptionalRule("Smoothing", ("smoothing", "binomial"), "certificates of models that cannot be read"),
     OptionalRule("Tree ensembles", ("trees", "tree_profiles"), "certificates of trees, forests and boosting"),
     OptionalRule(
-        "Files and their check", ("files", "check", "__main__"), "`python -m certus.kernel`, `certus verify`"
+        "Files and their check",
+        ("graph_files", "check", "__main__"),
+        "`python -m certus.kernel`, `certus verify`",
     ),
 )
 

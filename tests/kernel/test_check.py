@@ -33,7 +33,7 @@ from certus.kernel import check as kernel_check
 from certus.kernel.__main__ import main
 from certus.kernel.check import FILES, ROWS, Checked, check, digest_rows
 from certus.kernel.evidence import Evidence
-from certus.kernel.files import build_problem, parse_object, parse_tensors
+from certus.kernel.graph_files import build_problem, parse_object, parse_tensors
 from certus.kernel.passes import Refused
 from certus.kernel.problem import Problem
 from certus.losses import SquaredError

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from certus.kernel import binomial, check, files, graph, norms, operators, pointwise, rules, smoothing
+from certus.kernel import binomial, check, graph, graph_files, norms, operators, pointwise, rules, smoothing
 from certus.kernel.costs import Domain, Lp
 from certus.kernel.losses import Hinge, Softmax, SquaredError
 from certus.kernel.passes import Place, Precision, Totals
@@ -125,7 +125,7 @@ def test_constants() -> None:
     assert peak <= smoothing._STEEPEST <= peak * (1 + 1e-15)
     assert (smoothing.UPPER_SHARE, smoothing.LARGEST_COEFFICIENT) == (0.8, 1e3)
     assert smoothing._SIGMAS == (2.0**-100, 2.0**100)
-    assert (check.TOLERANCE, FARTHEST, _MOST_AMPLIFICATION, files._MOST) == (1e-9, 1e30, 1e60, 1e100)
+    assert (check.TOLERANCE, FARTHEST, _MOST_AMPLIFICATION, graph_files._MOST) == (1e-9, 1e30, 1e60, 1e100)
     assert list(Rule) == [0, 1, 2, 3, 4, 5]
     assert all(0 < share < 1 for share in rules.SHARES)
     assert 0 < rules._SHARE < 1e-5

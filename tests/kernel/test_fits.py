@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from certus.kernel.costs import Domain, Lp, Quadratic
-from certus.kernel.files import _MOST, _fits
 from certus.kernel.graph import Graph, Node
+from certus.kernel.graph_files import _MOST, _fits
 from certus.kernel.operators import Convolution, Dense, Product, Reshape, Transposed
 from certus.kernel.passes import Refused
 from certus.kernel.pointwise import Pointwise, scalar

@@ -24,7 +24,7 @@ from certus.kernel import (
     binomial,
     concentration,
     error_rates,
-    files,
+    graph_files,
     rounding,
     smoothing,
     tree_profiles,
@@ -765,7 +765,7 @@ def _population(
 
 
 def _description(seed: int) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """A problem as ``certus.kernel.files`` reads it: three outputs, and inputs of shape (4,) or (1, 4)."""
+    """A problem as ``kernel.graph_files`` reads it: three outputs, and inputs of shape (4,) or (1, 4)."""
     tensors: dict[str, Tensor] = {
         "square": _random(seed, 4, 4),
         "bias": _random(seed, 4),
@@ -866,13 +866,13 @@ def descriptions(seed: int) -> Results:
     data = inputs, _random(seed, 2, 3) if numeric else torch.tensor([0, 2])
 
     def bounds(description: Any, tensors: dict[str, Tensor]) -> list[Any]:
-        problem = files.build_problem(description, tensors, data)
+        problem = graph_files.build_problem(description, tensors, data)
         bound = problem.bounds(None)[0]
         norms = [node.primitive.norm for node in problem.graph.nodes if isinstance(node.primitive, Affine)]
         return [*norms, bound.lipschitz, problem.reach, rounding_at(problem.graph, inputs).values]
 
     yield UP, lambda: bounds(description, tensors)
-    yield SAME, lambda: files.build_graph(description["graph"], tensors).apply(inputs)
+    yield SAME, lambda: graph_files.build_graph(description["graph"], tensors).apply(inputs)
     every = list(_forged(description))
     for forged in every[seed % 64 :: 64]:
         yield UP, lambda: bounds(forged, tensors)
@@ -889,17 +889,17 @@ def descriptions(seed: int) -> Results:
         content = json.dumps(each).encode()
         numbers = np.array([1.5, 2.5], "<f4").tobytes() + bytes([1, 0, 1, 0, 0, 0, 0, seed % 2])
         size = len(content).to_bytes(8, "little")
-        yield SAME, lambda: list(files.parse_tensors(size + content + numbers).values())
-        yield UP, lambda: len(files.parse_tensors(size + content + numbers[:-1]))
-        yield UP, lambda: len(files.parse_tensors(size + content[:-1] + numbers))
+        yield SAME, lambda: list(graph_files.parse_tensors(size + content + numbers).values())
+        yield UP, lambda: len(graph_files.parse_tensors(size + content + numbers[:-1]))
+        yield UP, lambda: len(graph_files.parse_tensors(size + content[:-1] + numbers))
     twos = bytes([2] * 8)
     content = json.dumps({"b": {"dtype": "BOOL", "shape": [8], "data_offsets": [0, 8]}}).encode()
-    yield UP, lambda: files.parse_tensors(len(content).to_bytes(8, "little") + content + twos)["b"]
+    yield UP, lambda: graph_files.parse_tensors(len(content).to_bytes(8, "little") + content + twos)["b"]
     for content in (b'{"a": 1, "a": 1}', b"[]", b"{", b"\xff", b'{"a": 1}'):
-        yield UP, lambda: len(files.parse_object(content))
-    yield SAME, lambda: [len(files.read_bytes(Path(__file__))) > 0]
+        yield UP, lambda: len(graph_files.parse_object(content))
+    yield SAME, lambda: [len(graph_files.read_bytes(Path(__file__))) > 0]
     for path in ("/dev/null", "/", "/none", "a\0b"):
-        yield UP, lambda: len(files.read_bytes(Path(path)))
+        yield UP, lambda: len(graph_files.read_bytes(Path(path)))
 
 
 _RULES = (

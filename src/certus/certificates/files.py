@@ -41,7 +41,7 @@ from certus.errors import (
 from certus.kernel import problem as trusted
 from certus.kernel.check import FILES, ROWS, Checked, NotProven, check, digest_rows, sibling
 from certus.kernel.error_rates import ClassCosts, dual_bound
-from certus.kernel.files import parse_object, read_bytes
+from certus.kernel.graph_files import parse_object, read_bytes
 from certus.kernel.passes import Refused
 from certus.kernel.rules import Rule
 from certus.kernel.statement import PopulationBounds, Statement

@@ -1,4 +1,4 @@
-"""Networks, costs, losses and domains as files, which ``certus.kernel.files`` reads.
+"""Networks, costs, losses and domains as files, which ``certus.kernel.graph_files`` reads.
 
     graph.json            {"graph": {"nodes", "moves"}, "cost", "loss", "domain"}, and "columns" of a table
     graph.safetensors     the tensors that they name
@@ -22,8 +22,8 @@ from certus.bounds.equivalence import random_points
 from certus.certificates.problem import FunctionModule, same_parts
 from certus.errors import ArgumentError, UnsupportedError, VerificationError
 from certus.kernel.costs import Cost, Domain
-from certus.kernel.files import KINDS, build_graph, parse_object, parse_tensors, read_bytes
 from certus.kernel.graph import Graph, Node
+from certus.kernel.graph_files import KINDS, build_graph, parse_object, parse_tensors, read_bytes
 from certus.kernel.losses import Loss
 from certus.kernel.operators import Affine, Product, Transposed
 from certus.kernel.passes import Primitive, Refused

@@ -34,7 +34,7 @@ from certus.data import Samples, Shard, random_order
 from certus.errors import ArgumentError, UnsupportedError, require
 from certus.kernel import problem as trusted
 from certus.kernel.check import FILES, ROWS, digest_rows, sibling
-from certus.kernel.files import build_problem, parse_object, parse_tensors, read_bytes
+from certus.kernel.graph_files import build_problem, parse_object, parse_tensors, read_bytes
 from certus.kernel.passes import Refused
 from certus.kernel.rounding import FEW
 from certus.kernel.statement import Statement, failure_shares

@@ -33,7 +33,7 @@ from certus.certificates.graph_files import describe_problem
 from certus.certificates.local_bounds import Grid, weighted_losses
 from certus.certificates.problem import FunctionModule, Problem
 from certus.errors import ArgumentError, UnsupportedError, WorkerError, optional_import, require
-from certus.kernel.files import build_problem, parse_object, parse_tensors
+from certus.kernel.graph_files import build_problem, parse_object, parse_tensors
 from certus.kernel.losses import SquaredError
 from certus.losses import ModelLoss
 from certus.storage.files import code_digest

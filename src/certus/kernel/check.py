@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from certus.kernel.error_rates import complement
-from certus.kernel.files import (
+from certus.kernel.graph_files import (
     FAULTS,
     Tensors,
     build_problem,

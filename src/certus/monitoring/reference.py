@@ -24,7 +24,7 @@ from certus.datasets import SplitDataset
 from certus.errors import ArgumentError, UnsupportedError, require
 from certus.kernel.check import ROWS, digest_rows, sibling
 from certus.kernel.costs import Cost, Domain
-from certus.kernel.files import build_problem, parse_object, parse_tensors, read_bytes
+from certus.kernel.graph_files import build_problem, parse_object, parse_tensors, read_bytes
 from certus.runs.certification import certified_data
 from certus.runs.loaded_run import LoadedRun, load_run
 from certus.runs.serialization import deserialize

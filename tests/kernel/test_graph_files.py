@@ -39,8 +39,8 @@ from certus.costs import Bregman, Cost, Mahalanobis, Masked, SquaredL2, SquaredL
 from certus.domains import Ball, Box, Unbounded
 from certus.errors import ArgumentError, UnsupportedError
 from certus.kernel import costs as kernel_costs
-from certus.kernel.files import build_graph, build_problem, parse_object, parse_tensors, read_bytes
 from certus.kernel.graph import Graph, Node
+from certus.kernel.graph_files import build_graph, build_problem, parse_object, parse_tensors, read_bytes
 from certus.kernel.losses import Hinge, Softmax
 from certus.kernel.max_pool import MaxPool
 from certus.kernel.operators import Dense, Gather, Product, Reshape
