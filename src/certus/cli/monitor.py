@@ -142,6 +142,8 @@ def monitor(
     if alarms:
         names = ", ".join(alarms[:6]) + (f" and {len(alarms) - 6} more" if len(alarms) > 6 else "")
         what = "the data have changed by more than chance, and are not covered by the certificate"
+        if all(result.position == "covered" for result in results if result.alarm):
+            what = "the data have changed by more than chance, and err more than the certificate allows"
         raise FailedCheckError(f"alarm: {what}: {names}")
 
 

@@ -475,6 +475,13 @@ def monitor_sentences(result: MonitorResult) -> list[str]:
         "undecided": "Undecided, no alarm: the rows{where} are not covered, and differ by no more "
         "than chance.",
     }
+    if result.position == "covered":
+        beyond = "their inputs are covered, but more of them err than the bound at rho allows"
+        beyond = beyond.replace("more of them err", "they lose more") if result.regression else beyond
+        verdicts["alarm"] = f"Alarm: the rows{{where}} have changed by more than chance; {beyond}."
+        verdicts["undecided"] = (
+            f"Undecided, no alarm: the rows{{where}} differ by no more than chance; {beyond}."
+        )
     sentences = [
         f"{verdicts[result.verdict].format(where=where)} ({rows}, {result.reference_rows:,} certified.)"
     ]
