@@ -221,6 +221,20 @@ def test_a_regression_is_bounded_by_its_loss() -> None:
     assert 0 < result.realised.loss <= result.bound
 
 
+def test_a_clipped_loss_is_bounded_and_observed_as_clipped() -> None:
+    """Targets far off: the mean loss is 100, and the certificate is about min(loss, 2) alone."""
+    inputs, model = rows(0), layer(2, 1)
+    targets = model(inputs).detach().flatten()
+    certificate = certus.certify(model, (inputs, targets), rho=RHO, clip=2.0, progress=False)
+    result = Monitor(certificate).check(inputs, targets + 10)
+    assert result.realised is not None
+    assert result.realised.loss == pytest.approx(2.0, rel=1e-6)
+    assert (result.clip, result.verdict) == (2.0, "undecided")
+    far = Monitor(certificate).check(inputs + 50, targets)
+    assert far.bound >= 2
+    assert "vacuous" in str(far)
+
+
 def test_it_prints_and_writes_what_it_found(certificate: Certificate) -> None:
     result = Monitor(certificate).check(rows(1) + 2, name="june")
     text = " ".join(str(result).split())

@@ -132,6 +132,7 @@ class MonitorResult(Renderable):
         realised: errors or losses on labelled rows.
         rho: the budget; name: name of the new rows, such as "2016-03".
         rows, reference_rows, total: numbers of compared, certified, and read rows.
+        clip: losses above it count as it, in ``bound`` and ``realised``.
         outside_domain: the number of compared rows outside the domain of the certificate.
         evidence: evidence of the distance and of the bound; assumptions: what it rests on, if assumed.
     """
@@ -154,6 +155,7 @@ class MonitorResult(Renderable):
     labelled: bool
     regression: bool
     label_price: float
+    clip: float | None = None
     outside_domain: int = 0
     chosen: tuple[str, ...] | None = None
     evidence: Evidence = Evidence.STATED
@@ -346,6 +348,7 @@ class Monitor:
             labelled=labelled,
             regression=regression,
             label_price=own.cost.label_price,
+            clip=certificate.clip,
             outside_domain=outside,
             chosen=self.chosen,
             evidence=evidence,
@@ -467,7 +470,7 @@ class Monitor:
         if realised is None or certificate.no_proof is not None:
             return False
         if realised.error is None:
-            return certificate.clip is None and realised.loss > certificate.bound(self.rho)
+            return realised.loss > certificate.bound(self.rho)
         high = certificate.error_bound(self.rho)
         return high is not None and realised.error > high
 
@@ -482,7 +485,8 @@ class Monitor:
             with torch.no_grad():
                 model = own.trained.model
                 outputs = torch.cat([model(part.float()) for part in data.inputs.split(512)]).double()
-            loss = float(evaluate_loss(criterion, outputs, data.targets).mean())
+            losses = evaluate_loss(criterion, outputs, data.targets)
+            loss = float(losses.clamp(max=certificate.clip).mean())
             labels = None if certificate.classes is None else predicted(outputs) != data.targets
             error = None if labels is None else float(labels.double().mean())
         else:
