@@ -12,13 +12,14 @@ import numpy as np
 import ot
 import pytest
 import torch
+from sklearn.tree import DecisionTreeClassifier
 from torch import Tensor, nn
 
 import certus
 from certus.certificates import Certificate
 from certus.certificates.couplings import propose_coupling
 from certus.costs import Masked, SquaredL2, SquaredSup
-from certus.errors import ArgumentError
+from certus.errors import ArgumentError, UnsupportedError
 from certus.kernel.costs import Lp
 from certus.kernel.transport import TransportBounds
 from certus.monitoring import Monitor
@@ -271,6 +272,17 @@ def test_a_reference_without_labels_is_compared_too(certificate: Certificate, tm
     assert torch.equal(given.reference.targets, labels(rows(0)))
     with pytest.raises(ArgumentError, match="`reference` must be the certified rows: their digest differs"):
         Monitor(tmp_path / "without.json", (rows(1), None))
+
+
+def test_stored_certificates_of_trees_are_refused(tmp_path: Path) -> None:
+    """A fresh one covers its own rows at distance 0."""
+    inputs = rows(0, 20)
+    trees = DecisionTreeClassifier(max_depth=1).fit(inputs.numpy(), labels(inputs).numpy())
+    fresh = certus.certify(trees, (inputs, labels(inputs)), rho=0.01, progress=False)
+    assert Monitor(fresh).check(inputs).distance.high == 0
+    fresh.save(tmp_path / "trees.json", include_data=True)
+    with pytest.raises(UnsupportedError, match="is about trees"):
+        Monitor(tmp_path / "trees.json")
 
 
 def test_predicted_labels_are_a_reference(tmp_path: Path) -> None:

@@ -113,7 +113,7 @@ def monitor(
         out.require_picture("--plot", plot)
     if is_tree_run(run.path):
         raise UnsupportedError(
-            f"{run.path} holds a tree model: certus.Monitor(certificate) monitors it in Python, if its "
+            f"{run.path} holds a tree model: certus.Monitor(certus.certify(…)) monitors it in Python, if its "
             "columns are numbers."
         )
     stored_results(places["output"])  # which refuses other files before anything is computed

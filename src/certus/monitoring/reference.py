@@ -183,6 +183,11 @@ def _geometry(
         return cost, deserialize(about["domain"]).kernel(), groups
     if not description:
         raise UnsupportedError(f"{file} does not say which cost it is for: certify again.")
+    if "ensemble" in description:
+        raise UnsupportedError(
+            f"{file} is about trees, which are monitored with a certificate that was not read from a file: "
+            "certus.Monitor(certus.certify(…))."
+        )
     tensors: dict[str, Any] = parse_tensors(read_bytes(sibling(file, "graph.safetensors")))
     problem = build_problem(description, tensors, (inputs, targets))
     return problem.cost, problem.domain, groups
