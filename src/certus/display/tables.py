@@ -525,14 +525,14 @@ def _monitored_errors(result: MonitorResult) -> list[str]:
     vacuous = not math.isfinite(result.bound) or (ceiling is not None and result.bound >= ceiling)
     own = "number" if result.regression else "label"
     given = "" if result.labelled else f", if each row has the {own} of the row that it is coupled with"
-    if result.regression and result.clip is not None:
-        what += f", with losses above {result.clip:.4g} counted as {result.clip:.4g},"
     if vacuous:
         sentences = [f"At this distance nothing is proven about the {what}: the bound is vacuous."]
     else:
         sentences = [
             f"At this distance the {what} is at most {at_most(result.bound)} ({result.evidence}){given}."
         ]
+    if result.regression and result.clip is not None:
+        sentences.append(f"Losses above {result.clip:.4g} count as {result.clip:.4g}.")
     realised = result.realised
     if realised is not None:
         met = (

@@ -486,7 +486,7 @@ class Monitor:
                 model = own.trained.model
                 outputs = torch.cat([model(part.float()) for part in data.inputs.split(512)]).double()
             losses = evaluate_loss(criterion, outputs, data.targets)
-            loss = float(losses.clamp(max=certificate.clip).mean())
+            loss = float(losses.clamp(max=math.inf if certificate.clip is None else certificate.clip).mean())
             labels = None if certificate.classes is None else predicted(outputs) != data.targets
             error = None if labels is None else float(labels.double().mean())
         else:
