@@ -14,7 +14,9 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+import torch
 
+from certus import certify
 from certus.certificates import Certificate
 from certus.certificates.files import json_bytes, read_content
 from certus.storage.write import add_checksum
@@ -74,6 +76,27 @@ def test_bounds_of_the_certificate_are_judged_in_order(place: Path) -> None:
     (failed, passed) = judged(place, f"error<={high - 1e-6!r}", f"error<={high + 1e-6!r}", code=1)
     assert (failed["passed"], passed["passed"]) == (False, True)
     assert failed["margin"] == pytest.approx(-1e-6, abs=1e-8)
+
+
+def test_evidence_says_what_a_number_is_about(place: Path) -> None:
+    """A clipped loss passes any limit from its clip on; a model that errs on all rows rarely changes its
+    predictions. Neither is an ordinary loss or error."""
+    stored = Certificate.load(place / CERTIFICATE)
+    assert stored.population is not None
+    (clipped,) = judged(place, f"population:loss<={stored.population.clip}@rho=0.002")
+    assert f"clipped at {stored.population.clip:.4g}" in clipped["evidence"]
+    model = torch.nn.Linear(1, 2).double()
+    with torch.no_grad():
+        model.weight.copy_(torch.tensor([[0.0], [1.0]]))
+        model.bias.zero_()
+    inputs = torch.linspace(-5, 5, 40).double()[:, None]
+    wrong, evidence = (inputs[:, 0] <= 0).long(), {}
+    for kind in ("given", "predicted"):
+        certificate = certify(model, (inputs, wrong), rho=1e-4, labels=kind, progress=False)
+        (outcome,) = certificate.check("error<=0.5").outcomes
+        assert outcome.passed is (kind == "predicted")
+        evidence[kind] = outcome.evidence
+    assert evidence == {"given": "proven", "predicted": "proven, about changes of its own predictions"}
 
 
 def test_what_is_missing_is_certified(place: Path, tmp_path: Path) -> None:

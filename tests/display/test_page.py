@@ -16,11 +16,13 @@ import pytest
 import torch
 from PIL import Image
 
+from certus import certify
 from certus._format import at_least, at_most
 from certus.certificates.files import read_certificate
 from certus.display.report.contents import scope
 from certus.display.report.opening import GLOSSARY, Purpose, Subject, certified_recalls, opening_of
 from certus.display.report.page import slider
+from certus.losses import SquaredError
 from certus.runs import load_run
 from certus.smoothing import SmoothedCertificate
 from tests.browser import CUT, OVERLAPS, opened, requested, until
@@ -463,6 +465,25 @@ def test_a_limit_that_is_not_met_is_open_or_known_to_be_exceeded(place: Path) ->
         assert f"{at_least(100 * low, 1)}%" in asked
         assert ("were found" in asked) == exceeded
         assert ("is open" in asked) == (not exceeded)
+
+
+def test_a_clipped_worst_case_is_beside_the_clipped_mean() -> None:
+    """Three rows of losses 0, 0 and 100, of which 2 counts: the mean is 33.3, the clipped mean 0.667."""
+    model = torch.nn.Linear(1, 1).double()
+    torch.nn.init.zeros_(model.weight)
+    torch.nn.init.zeros_(model.bias)
+    targets = torch.tensor([0.0, 0.0, 10.0]).double()
+    inputs = torch.arange(3).double()[:, None]
+    found = certify(model, (inputs, targets), rho=0.01, criterion=SquaredError(), clip=2.0, progress=False)
+    worst = opening_of(
+        _subject(
+            found, classes=None, error=None, loss=100 / 3, squared=True, target_scale=1.0, targets=targets
+        ),
+        Purpose(),
+    ).numbers[1]
+    numbers = [float(each) for each in re.findall(r"\d+\.\d+|\d+", worst.sentence)]
+    assert 2.0 in numbers
+    assert any(each == pytest.approx(2 / 3, abs=1e-3) for each in numbers)
 
 
 def test_openings_without_certificates_and_of_other_kinds(place: Path) -> None:

@@ -12,13 +12,14 @@ import numpy as np
 import ot
 import pytest
 import torch
+from sklearn.tree import DecisionTreeClassifier
 from torch import Tensor, nn
 
 import certus
 from certus.certificates import Certificate
 from certus.certificates.couplings import propose_coupling
 from certus.costs import Masked, SquaredL2, SquaredSup
-from certus.errors import ArgumentError
+from certus.errors import ArgumentError, UnsupportedError
 from certus.kernel.costs import Lp
 from certus.kernel.transport import TransportBounds
 from certus.monitoring import Monitor
@@ -221,6 +222,20 @@ def test_a_regression_is_bounded_by_its_loss() -> None:
     assert 0 < result.realised.loss <= result.bound
 
 
+def test_a_clipped_loss_is_bounded_and_observed_as_clipped() -> None:
+    """Targets far off: the mean loss is 100, and the certificate is about min(loss, 2) alone."""
+    inputs, model = rows(0), layer(2, 1)
+    targets = model(inputs).detach().flatten()
+    certificate = certus.certify(model, (inputs, targets), rho=RHO, clip=2.0, progress=False)
+    result = Monitor(certificate).check(inputs, targets + 10)
+    assert result.realised is not None
+    assert result.realised.loss == pytest.approx(2.0, rel=1e-6)
+    assert (result.clip, result.verdict) == (2.0, "undecided")
+    far = Monitor(certificate).check(inputs + 50, targets)
+    assert far.bound >= 2
+    assert "vacuous" in str(far)
+
+
 def test_it_prints_and_writes_what_it_found(certificate: Certificate) -> None:
     result = Monitor(certificate).check(rows(1) + 2, name="june")
     text = " ".join(str(result).split())
@@ -250,6 +265,60 @@ def test_a_stored_certificate_brings_its_rows_or_needs_them(certificate: Certifi
     assert checked.check(rows(3) + 0.2).evidence == "proven"
 
 
+def test_a_reference_without_labels_is_compared_too(certificate: Certificate, tmp_path: Path) -> None:
+    """These rows have the labels that the model predicts, so that inputs alone name them."""
+    certificate.save(tmp_path / "without.json")
+    given = Monitor(tmp_path / "without.json", (rows(0), None))
+    assert torch.equal(given.reference.targets, labels(rows(0)))
+    with pytest.raises(ArgumentError, match="`reference` must be the certified rows: their digest differs"):
+        Monitor(tmp_path / "without.json", (rows(1), None))
+
+
+def test_stored_certificates_of_trees_are_refused(tmp_path: Path) -> None:
+    """A fresh one covers its own rows at distance 0."""
+    inputs = rows(0, 20)
+    trees = DecisionTreeClassifier(max_depth=1).fit(inputs.numpy(), labels(inputs).numpy())
+    fresh = certus.certify(trees, (inputs, labels(inputs)), rho=0.01, progress=False)
+    assert Monitor(fresh).check(inputs).distance.high == 0
+    fresh.save(tmp_path / "trees.json", include_data=True)
+    with pytest.raises(UnsupportedError, match="is about trees"):
+        Monitor(tmp_path / "trees.json")
+
+
+def test_predicted_labels_are_a_reference(tmp_path: Path) -> None:
+    wrong = 1 - labels(rows(0))
+    ask: dict[str, Any] = {"rho": RHO, "labels": "predicted", "progress": False}
+    certus.certify(linear(), (rows(0), wrong), **ask).save(tmp_path / "own.json")
+    monitor = Monitor(tmp_path / "own.json", (rows(0), wrong))
+    assert torch.equal(monitor.reference.targets, labels(rows(0)))
+    assert monitor.check(rows(0) + 0.1).position == "covered"
+    with pytest.raises(ArgumentError, match="their digest differs"):
+        Monitor(tmp_path / "own.json", (rows(1), wrong))
+
+
+def test_covered_rows_that_err_more_than_their_bound_are_not_fine(certificate: Certificate) -> None:
+    """Half of the labels are known, and the model errs on all of them: no coupling within ρ has their labels,
+    for the bound at ρ would hold."""
+    bound = certificate.error_bound(RHO)
+    assert bound is not None
+    assert bound < 1
+    moved = rows(0) + 0.1
+    known = (moved[:, 0] <= 0).double()
+    known[::2] = math.nan
+    result = Monitor(certificate).check(moved, known)
+    assert (result.position, result.verdict, result.alarm) == ("covered", "undecided", False)
+    assert result.realised is not None
+    assert result.realised.error == 1
+    known = 1 - known
+    assert Monitor(certificate).check(moved, known).verdict == "fine"
+    regression = certus.certify(
+        layer(2, 1), (rows(0), layer(2, 1)(rows(0)).flatten().detach()), rho=RHO, progress=False
+    )
+    exact, off = layer(2, 1)(moved).flatten().detach(), 10.0
+    assert Monitor(regression).check(moved, exact).verdict == "fine"
+    assert Monitor(regression).check(moved, exact + off).verdict == "undecided"
+
+
 def test_what_cannot_be_compared_is_refused(certificate: Certificate) -> None:
     monitor = Monitor(certificate)
     wrong: list[tuple[Any, Any, str]] = [
@@ -265,6 +334,10 @@ def test_what_cannot_be_compared_is_refused(certificate: Certificate) -> None:
             monitor.check(new, targets)
     with pytest.raises(ArgumentError, match="`level` must lie between 0 and 1"):
         Monitor(certificate, level=0)
+    with pytest.raises(ArgumentError, match="`level` must lie between 0 and 1"):
+        monitor.check(rows(0), level=2)
+    with pytest.raises(ArgumentError, match="`targets` must be numbers"):
+        monitor.check(rows(0), ["no"] * 200)
     with pytest.raises(ArgumentError, match="`columns` must be among 0, 1; got 'income'"):
         Monitor(certificate, columns=["income"])
     with pytest.raises(ArgumentError, match="`certificate` must have a rho above 0"):

@@ -36,9 +36,11 @@ def certificate_gate(
 ) -> GateResult:
     """Judge requirements on a certificate, each at its own ρ or at all ρ of the certificate."""
     outcomes = [each for requirement in parsed(requirements) for each in _judged(certificate, requirement)]
-    return GateResult(
-        tuple(outcomes), (NOT_CHECKED,) if certificate.file is not None and _stated(certificate) else ()
-    )
+    remarks = [NOT_CHECKED] if certificate.file is not None and _stated(certificate) else []
+    rows = certificate.about.get("rows")
+    if rows:
+        remarks.append(f"About {rows['words']}.")
+    return GateResult(tuple(outcomes), tuple(remarks))
 
 
 def _stated(certificate: Certificate) -> bool:
@@ -53,6 +55,13 @@ def _judged(certificate: Certificate, requirement: Requirement) -> list[Outcome]
                 f"`require` {requirement.text!r} needs a bound for the population: certify with a confidence."
             )
         evidence += f", confidence {certificate.population.confidence:g}"
+    if certificate.labels == "predicted":
+        evidence += ", about changes of its own predictions"
+    clip = certificate.clip
+    if requirement.population and certificate.population is not None:
+        clip = certificate.population.clip
+    if requirement.quantity == "loss" and clip is not None:
+        evidence += f", clipped at {clip:.4g}"
     if requirement.attack is not None:
         return [_accuracy(certificate, requirement, evidence)]
     value = _bound(certificate, requirement)

@@ -113,7 +113,7 @@ def monitor(
         out.require_picture("--plot", plot)
     if is_tree_run(run.path):
         raise UnsupportedError(
-            f"{run.path} holds a tree model: certus.Monitor(certificate) monitors it in Python, if its "
+            f"{run.path} holds a tree model: certus.Monitor(certus.certify(…)) monitors it in Python, if its "
             "columns are numbers."
         )
     stored_results(places["output"])  # which refuses other files before anything is computed
@@ -142,6 +142,8 @@ def monitor(
     if alarms:
         names = ", ".join(alarms[:6]) + (f" and {len(alarms) - 6} more" if len(alarms) > 6 else "")
         what = "the data have changed by more than chance, and are not covered by the certificate"
+        if all(result.position == "covered" for result in results if result.alarm):
+            what = "the data have changed by more than chance, and err more than the certificate allows"
         raise FailedCheckError(f"alarm: {what}: {names}")
 
 

@@ -475,6 +475,13 @@ def monitor_sentences(result: MonitorResult) -> list[str]:
         "undecided": "Undecided, no alarm: the rows{where} are not covered, and differ by no more "
         "than chance.",
     }
+    if result.position == "covered":
+        beyond = "their inputs are covered, but more of them err than the bound at rho allows"
+        beyond = beyond.replace("more of them err", "they lose more") if result.regression else beyond
+        verdicts["alarm"] = f"Alarm: the rows{{where}} have changed by more than chance; {beyond}."
+        verdicts["undecided"] = (
+            f"Undecided, no alarm: the rows{{where}} differ by no more than chance; {beyond}."
+        )
     sentences = [
         f"{verdicts[result.verdict].format(where=where)} ({rows}, {result.reference_rows:,} certified.)"
     ]
@@ -514,14 +521,18 @@ def _monitored_errors(result: MonitorResult) -> list[str]:
     """Return sentences about the errors of a check: proven, observed, and not observable."""
     what = "mean loss" if result.regression else "error rate"
     free = result.labelled or result.regression
-    vacuous = not math.isfinite(result.bound) or (not result.regression and result.bound >= 1)
-    given = "" if result.labelled else ", if each row has the label of the row that it is coupled with"
+    ceiling = result.clip if result.regression else 1
+    vacuous = not math.isfinite(result.bound) or (ceiling is not None and result.bound >= ceiling)
+    own = "number" if result.regression else "label"
+    given = "" if result.labelled else f", if each row has the {own} of the row that it is coupled with"
     if vacuous:
         sentences = [f"At this distance nothing is proven about the {what}: the bound is vacuous."]
     else:
         sentences = [
             f"At this distance the {what} is at most {at_most(result.bound)} ({result.evidence}){given}."
         ]
+    if result.regression and result.clip is not None:
+        sentences.append(f"Losses above {result.clip:.4g} count as {result.clip:.4g}.")
     realised = result.realised
     if realised is not None:
         met = (
@@ -556,7 +567,8 @@ def chunk_table(results: Sequence[Mapping[str, Any]]) -> PlainTable:
     for result in results:
         low, high = result["distance"]["low"], result["distance"]["high"]
         bound = result["bound"]
-        vacuous = bound is None or (not result["regression"] and bound >= 1)
+        ceiling = result.get("clip") if result["regression"] else 1
+        vacuous = bound is None or (ceiling is not None and bound >= ceiling)
         cells = [result["name"], result["verdict"], result["position"], at_least(low, 3)]
         cells += [at_most(math.inf if high is None else high, 3), f"{result['statistic']:.3g}"]
         cells += [f"{result['line']:.3g}", f"{result['p_value']:.3g}"]

@@ -9,7 +9,8 @@ certificate they give a *position*:
     undecided   otherwise
 
 This is about the certified *sample*. Two samples of one law are far apart in many dimensions, so that the
-position alone is no alarm. The alarm comes from a permutation test: p ≤ level, and not covered.
+position alone is no alarm. The alarm comes from a permutation test: p ≤ level, and not covered, or covered
+with labels that err more than the bound at ρ.
 """
 
 from __future__ import annotations
@@ -131,6 +132,7 @@ class MonitorResult(Renderable):
         realised: errors or losses on labelled rows.
         rho: the budget; name: name of the new rows, such as "2016-03".
         rows, reference_rows, total: numbers of compared, certified, and read rows.
+        clip: losses above it count as it, in ``bound`` and ``realised``.
         outside_domain: the number of compared rows outside the domain of the certificate.
         evidence: evidence of the distance and of the bound; assumptions: what it rests on, if assumed.
     """
@@ -153,6 +155,7 @@ class MonitorResult(Renderable):
     labelled: bool
     regression: bool
     label_price: float
+    clip: float | None = None
     outside_domain: int = 0
     chosen: tuple[str, ...] | None = None
     evidence: Evidence = Evidence.STATED
@@ -305,6 +308,7 @@ class Monitor:
     ) -> MonitorResult:
         """Compare new rows after reading; ``share`` of the rows of each cluster are certified."""
         level, certificate, own = self.level if level is None else level, self.certificate, self.reference
+        require(0 < level < 1, "level", "lie between 0 and 1", level)
         regression = certificate.classes is None
         known = rows.labelled(torch.float64 if regression else torch.int64)
         rule = "be left out: the certificate is about predicted labels"
@@ -319,8 +323,9 @@ class Monitor:
             position = Position.OUTSIDE
         elif bounds.high <= self.rho:
             position = Position.COVERED
+        realised = None if known is None else self._realised(known, bounds, whole=labelled)
         verdict = Verdict.ALARM if test.p_value <= level else Verdict.UNDECIDED
-        if position is Position.COVERED:
+        if position is Position.COVERED and not self._beyond(realised):
             verdict = Verdict.FINE
         evidence = certificate.evidence if bounds.evidence == "proven" else bounds.evidence
         assumptions = tuple(dict.fromkeys([*certificate.assumptions, *bounds.assumptions]))
@@ -332,7 +337,7 @@ class Monitor:
             chance=test.chance,
             by_column=self._by_column(rows.inputs, bounds, test),
             bound=math.inf if outside else self._bound(bounds),
-            realised=None if known is None else self._realised(known, bounds, whole=labelled),
+            realised=realised,
             rho=self.rho,
             level=level,
             statistic=test.statistic,
@@ -343,6 +348,7 @@ class Monitor:
             labelled=labelled,
             regression=regression,
             label_price=own.cost.label_price,
+            clip=certificate.clip,
             outside_domain=outside,
             chosen=self.chosen,
             evidence=evidence,
@@ -457,6 +463,17 @@ class Monitor:
         priced = self.reference.cost.label_price < math.inf
         return high if bounds.relabelled is None or priced else bounds.error(high)
 
+    def _beyond(self, realised: Realised | None) -> bool:
+        """Whether labelled rows err more than the bound at ρ: then they do not have the labels of the rows
+        that they are coupled with."""
+        certificate = self.certificate
+        if realised is None or certificate.no_proof is not None:
+            return False
+        if realised.error is None:
+            return realised.loss > certificate.bound(self.rho)
+        high = certificate.error_bound(self.rho)
+        return high is not None and realised.error > high
+
     def _realised(self, data: Samples, bounds: TransportBounds, *, whole: bool) -> Realised | None:
         """Errors on the labelled rows; raise where they contradict the certificate. ``whole``: the coupling
         is about these rows and their labels."""
@@ -468,7 +485,8 @@ class Monitor:
             with torch.no_grad():
                 model = own.trained.model
                 outputs = torch.cat([model(part.float()) for part in data.inputs.split(512)]).double()
-            loss = float(evaluate_loss(criterion, outputs, data.targets).mean())
+            losses = evaluate_loss(criterion, outputs, data.targets)
+            loss = float(losses.clamp(max=math.inf if certificate.clip is None else certificate.clip).mean())
             labels = None if certificate.classes is None else predicted(outputs) != data.targets
             error = None if labels is None else float(labels.double().mean())
         else:

@@ -84,9 +84,12 @@ def grouping(
 
 def _days(dates: Any) -> Any:
     try:
-        return np.asarray(dates, dtype="datetime64[D]").astype(np.int64).astype(np.float64)
+        days = np.asarray(dates, dtype="datetime64[D]")
     except (ValueError, TypeError):
         raise ArgumentError("`dates` must be dates, such as numpy.datetime64; got others.") from None
+    missing = np.isnat(days)
+    require(not bool(missing.any()), "dates", "be there for every row", f"{int(missing.sum())} missing")
+    return days.astype(np.int64).astype(np.float64)
 
 
 def _column_days(part: Batch, column: str | None, options: TableOptions) -> Any:
@@ -138,11 +141,14 @@ def check_chunks(
     parts = batches(new, targets, monitor.reference, monitor.certificate.classes)
     groups = grouped_rows(
         parts,
-        grouping(by, dates, monitor.reference.table_options) if by else None,
+        grouping(by, dates, monitor.reference.table_options) if by != "" else None,
         MOST_ROWS,
         monitor.seed,
         clusters,
     )
+    if by in PERIODS and dates is not None and not isinstance(dates, str):
+        read = sum(rows.total for rows in groups.values())
+        require(len(dates) == read, "dates", f"be one for each of {read} rows", f"{len(dates)} dates")
     own, share = None, 1.0
     if clusters is not None:
         own, share = certified_clusters(monitor.reference, clusters)

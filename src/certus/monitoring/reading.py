@@ -187,19 +187,27 @@ def _parts(new: Any, targets: Any, reference: Reference) -> Iterator[Batch]:
     if frame and data is not None and data.recipe is not None:
         assert reference.trained is not None
         part = _encoded(frame_table(new, "new", reference.table_options), reference)
-        yield part if targets is None else replace(part, targets=torch.as_tensor(np.asarray(targets)))
+        yield part if targets is None else replace(part, targets=_numbers(targets))
         return
     if frame:
         rule = "be rows as the model takes them: a frame needs the certificate of a run on a table"
         raise ArgumentError(f"`new` must {rule}; got {type(new)}.")
     if isinstance(new, torch.Tensor | np.ndarray):
-        own = None if targets is None else torch.as_tensor(np.asarray(targets))
+        own = None if targets is None else _numbers(targets)
         yield Batch(torch.as_tensor(new), own)
         return
     require(targets is None, "targets", "be part of `new`, or `new` be a tensor or an array", type(new))
     samples = as_samples(new)
     for each in [samples] if isinstance(samples, Samples) else samples.batches():
         yield Batch(each.inputs, each.targets)
+
+
+def _numbers(targets: Any) -> Tensor:
+    try:
+        return torch.as_tensor(np.asarray(targets))
+    except (TypeError, ValueError):
+        rule = "be numbers: codes of labels, or the numbers of a regression"
+        raise ArgumentError(f"`targets` must {rule}; got others.") from None
 
 
 def _encoded(table: RawTable, reference: Reference) -> Batch:

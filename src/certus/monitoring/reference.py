@@ -16,7 +16,7 @@ from torch import Tensor
 
 from certus.bounds.analysis import kernel_cost
 from certus.certificates.certificate import Certificate
-from certus.certificates.files import read_content
+from certus.certificates.files import given_rows, read_content
 from certus.certificates.graph_files import GRAPH
 from certus.certificates.problem import gather
 from certus.data import DataLike
@@ -106,7 +106,8 @@ def reference_of(
     trained = _run_of(certificate) if trained is None else trained
     inputs, targets = _rows(certificate, given, trained)
     known = content["check"].get("rows")
-    if known is not None and targets is not None:
+    if known is not None:
+        targets = _certified_targets(certificate, inputs, targets)
         same = digest_rows(inputs, targets) == known
         require(same, "reference", "be the certified rows: their digest differs", f"{len(inputs)} rows")
     require(
@@ -150,6 +151,18 @@ def _rows(
     return gather(certified_data(trained, convert(certificate.about["settings"], CertifySettings)).data)
 
 
+def _certified_targets(certificate: Certificate, inputs: Tensor, targets: Tensor | None) -> Tensor:
+    """Return the targets that were certified: the model's own predictions where those are certified, or
+    where there are no others."""
+    if targets is not None and certificate.labels == "given":
+        return targets
+    assert certificate.file is not None
+    content = {} if not sibling(certificate.file, GRAPH).exists() else given_rows(certificate, (inputs, None))
+    rule = "hold the targets that were certified"
+    require("targets" in content, "reference", rule, "none")
+    return content["targets"]
+
+
 def _geometry(
     certificate: Certificate, inputs: Tensor, targets: Tensor
 ) -> tuple[Cost, Domain, tuple[tuple[int, ...], ...]]:
@@ -170,6 +183,11 @@ def _geometry(
         return cost, deserialize(about["domain"]).kernel(), groups
     if not description:
         raise UnsupportedError(f"{file} does not say which cost it is for: certify again.")
+    if "ensemble" in description:
+        raise UnsupportedError(
+            f"{file} is about trees, which are monitored with a certificate that was not read from a file: "
+            "certus.Monitor(certus.certify(…))."
+        )
     tensors: dict[str, Any] = parse_tensors(read_bytes(sibling(file, "graph.safetensors")))
     problem = build_problem(description, tensors, (inputs, targets))
     return problem.cost, problem.domain, groups

@@ -258,6 +258,9 @@ def _within(subject: Subject, worst: Bracket | None, constant: float, answer: st
         words = f"If the data move that far, no upper bound on the {what} is proven."
         return Number(name, "no bound", "not proven", words + _attained(subject, low))
     sentence = f"If the data move that far, {_claim(subject, high)}.{_attained(subject, low)}"
+    if not _labelled(subject) and certificate.clip is not None:
+        sentence += f" Losses above {certificate.clip:.4g} count as {certificate.clip:.4g}"
+        sentence += f": today's mean is then {certificate.clean_loss[0]:.4g}."
     if _labelled(subject) and certificate.labels == "given" and high >= constant:
         sentence += f" The bound is no better than always answering {answer} ({constant:.1%})."
         sentence += _useful(subject, constant)
