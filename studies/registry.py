@@ -13,6 +13,7 @@ from studies import (
     next_year,
     smoothing,
     toy,
+    trees,
 )
 from studies.cartpole import deep, gammas, pendulum, schedules
 from studies.cartpole import study as cartpole
@@ -40,6 +41,7 @@ STUDIES = {
         certified_accuracy.STUDY,
         smoothing.STUDY,
         next_year.STUDY,
+        trees.STUDY,
         monitoring.STUDY,
         gammas.STUDY,
         schedules.STUDY,

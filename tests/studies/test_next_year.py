@@ -40,7 +40,9 @@ def test_a_small_study_is_measured_and_shown(tmp_path: Path, monkeypatch: pytest
 
     monkeypatch.setattr(certus.datasets, "load", load)
     workspace, quick = Workspace(tmp_path), STUDY.parts(Scale.QUICK)
-    measured = {part.name: part.measure(workspace, {**part.settings, "rows": 6}) for part in quick}
+    measured = {
+        part.name: part.measure(workspace, {**part.settings, "rows": 6, "rows of trees": 6}) for part in quick
+    }
     assert set(loaded) == {("employment", 0)}
     # Thirty columns moved by 2 cost 30·4; the estimate is right for translations.
     assert measured["shifts"]["shifts"]["2018"]["inputs alone"][0] == pytest.approx(120, rel=0.2)
