@@ -30,7 +30,7 @@ $(shell test -d $(VENV) || exit 0; exec 2>/dev/null; \
 
 help:
 	@echo "make demo    train a robust classifier of digits, attack it and an ordinary one, certify it"
-	@echo "make study   list the studies; measure one: make study NAME=toy ARGS='--scale paper'"
+	@echo "make study   list the studies; measure one: make study NAME=toy ARGS='--scale full'"
 	@echo "make test    run the tests and doctests; options: make test PYTEST_ARGS='-k name'"
 	@echo "make sweeps  run the sweeps at full size, with a random seed; to repeat one: make sweeps SEED=..."
 	@echo "make soak    attack, kill and mutate for an hour (SOAK_MINUTES=...); a second call continues"

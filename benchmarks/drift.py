@@ -9,6 +9,7 @@ own, which pip fills in the folder ``--peers``; "none" leaves them out.
 
     python -m benchmarks.drift
     python -m benchmarks.drift --entries wine    # this one; the others stay as they are
+    python -m benchmarks.drift --resume          # after an interruption
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ import torch
 from scipy.stats import binomtest
 
 import certus
-from benchmarks._options import OUTPUT, Entries, perform, read_options
-from benchmarks._results import write_entry
+from benchmarks._options import OUTPUT, RESUME, Entries, perform, read_options
+from benchmarks._results import forget_unfinished, read_unfinished, write_entry, write_unfinished
 from certus.display import canvas
 from certus.monitoring.permutation import permutation_test
 from certus.runs.loaded_run import named_split
@@ -50,6 +51,7 @@ ENTRIES = (*DATA, *SHIFTS)
 STRENGTHS = (0.1, 0.2, 0.4, 0.8, 1.6)
 LEVEL = 0.05
 OURS = "certus"
+_STORED = 5  # pairs of the peers that an interruption loses at most
 Pair = tuple[Any, Any]
 
 
@@ -64,6 +66,7 @@ class Args:
     peers: Annotated[str, "folder of the environment of the peers, or none"] = "runs/drift-peers"
     seed: Annotated[int, "of samples, shifts and permutations"] = 0
     output: Annotated[Path, OUTPUT] = Path("benchmarks/results/drift.json")
+    resume: Annotated[bool, RESUME] = False
 
 
 def split(rows: Any, most: int, seed: int) -> Pair:
@@ -137,8 +140,8 @@ def share(alarms: list[bool]) -> dict[str, float]:
     return counts | {"from": float(ends.low), "to": float(ends.high)}
 
 
-def measure(entry: str, args: Args, python: Path | None) -> dict[str, Any]:
-    """Shares of alarms by case and test."""
+def measure(entry: str, args: Args, python: Path | None, parts: dict[str, Any]) -> dict[str, Any]:
+    """Shares of alarms by case and test; alarms of the peers on a few pairs each are stored in ``parts``."""
     cases, weights = pairs_of(entry, args)
     limit = args.peer_splits if entry in DATA else args.repeats
     shares = {}
@@ -146,7 +149,15 @@ def measure(entry: str, args: Args, python: Path | None) -> dict[str, Any]:
         tests = [permutation_test(*pair, weights, rounds=args.rounds, seed=args.seed) for pair in pairs]
         shares[case] = {OURS: share([test.p_value <= LEVEL for test in tests])}
     if python is not None:
-        alarms = peer_alarms(python, [pair for pairs in cases.values() for pair in pairs[:limit]])
+        judged = [pair for pairs in cases.values() for pair in pairs[:limit]]
+        alarms: dict[str, list[bool]] = {}
+        for at in range(0, len(judged), _STORED):
+            name = f"{entry} {at}"
+            if name not in parts:
+                parts[name] = peer_alarms(python, judged[at : at + _STORED])
+                write_unfinished(args, parts)
+            for who, each in parts[name].items():
+                alarms.setdefault(who, []).extend(each)
         for number, case in enumerate(cases):
             part = slice(number * limit, (number + 1) * limit)
             shares[case] |= {who: share(each[part]) for who, each in alarms.items()}
@@ -158,12 +169,14 @@ def measure(entry: str, args: Args, python: Path | None) -> dict[str, Any]:
 def main(args: Args) -> None:
     torch.set_num_threads(1)
     python = None if args.peers == "none" else environment_of(Path(args.peers))
+    parts = read_unfinished(args)
     for entry in args.entries:
-        content = measure(entry, args, python)
+        content = measure(entry, args, python, parts)
         write_entry(args, entry, content)
         for case, shares in content["shares"].items():
             words = "  ".join(f"{who} {each['share']:.3f}" for who, each in shares.items())
             print(f"{entry} {case}: {words}", flush=True)
+    forget_unfinished(args)
     results = read_json(args.output)
     if set(ENTRIES) <= set(results):
         write_page(results, args.output)
@@ -187,7 +200,7 @@ def write_page(results: dict[str, Any], output: Path) -> None:
         "- NannyML 0.13.1: any column alerts (Jensen-Shannon distance); or the error of reconstruction by "
         "principal components does.",
         "Both peers have their defaults, and NannyML chunks of the size of the new rows. They state no level "
-        "for all columns together: read their power beside their false alarms.",
+        "for all columns together: read their power beside their false alarms. A dash: not measured.",
         "## False alarms",
         f"{options['splits']} random pairs each, the first {options['peer_splits']} of them for the peers. "
         "Nothing has changed.",

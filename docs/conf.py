@@ -27,6 +27,7 @@ release = version = certus.__version__
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 myst_heading_anchors = 4
+myst_enable_extensions = ["html_image"]  # thumbnails in tables
 html_theme = "furo"
 html_title = f"certus {release}"
 html_static_path, html_css_files = ["_static"], ["site.css"]

@@ -13,7 +13,7 @@ _EXAMPLES = """\
 examples:
   python -m studies
   python -m studies toy -o mine
-  python -m studies all --scale paper
+  python -m studies all --scale full
 
 Each result becomes a folder with a page, its pictures and all numbers. An
 interrupted command resumes when it is given again.
@@ -38,7 +38,7 @@ def main() -> None:
     parser.add_argument(
         "--scale",
         default="quick",
-        help="quick: minutes, a first look; paper: the scale of the paper's figure (default: quick)",
+        help="quick: minutes, a first look; full: all that a page of results/ shows (default: quick)",
     )
     parser.add_argument(
         "-o",

@@ -271,7 +271,7 @@ STUDY = Study(
     name="certified-accuracy",
     title="Certified accuracy",
     labels=(),
-    minutes={Scale.QUICK: 0.7, Scale.PAPER: 180},
+    minutes={Scale.QUICK: 0.7, Scale.FULL: 180},
     parts=_parts,
     pictures=(
         Picture("accuracy", "Certified and attacked accuracy of two networks by distance.", draw_accuracy),

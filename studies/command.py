@@ -33,20 +33,20 @@ def list_studies(output: Path, work: Path, *, as_json: bool) -> None:
         return
     for beyond in (False, True):
         first = "beyond the paper" if beyond else "name"
-        table = make_table(first, "quick", "paper", "measured", "shows", words=("measured", "shows"))
+        table = make_table(first, "quick", "full", "measured", "shows", words=("measured", "shows"))
         for row in (each for each in rows if each["beyond"] == beyond):
             costs = [f"{row[f'minutes_{scale}']:g} min" for scale in Scale]
             table.add_row(str(row["name"]), *costs, _state(row), str(row["title"]))
         console.print(table)
     console.print(
         "Minutes on two cores, about; those of mnist-… once mnist is there, whose networks they share. "
-        "`python -m studies NAME --scale paper` resumes an interrupted one."
+        "`python -m studies NAME --scale full` resumes an interrupted one."
     )
 
 
 def _state(row: dict[str, Any]) -> str:
-    """Return the scale that was measured, or how many parts of the paper's scale were."""
-    done, parts = row["parts_done"][Scale.PAPER], row["parts"][Scale.PAPER]
+    """Return the scale that was measured, or how many parts of the full scale were."""
+    done, parts = row["parts_done"][Scale.FULL], row["parts"][Scale.FULL]
     return row["measured"] or (f"{done} of {parts} parts" if done else "–")
 
 
@@ -67,7 +67,7 @@ def _row(study: Study, output: Path, workspace: Workspace) -> dict[str, Any]:
         "title": study.title,
         "beyond": study.beyond,
         "labels": list(study.labels),
-        "data": study.needed_data(Scale.PAPER),
+        "data": study.needed_data(Scale.FULL),
         **{f"minutes_{scale}": study.minutes[scale] for scale in Scale},
         "measured": measured,
         "parts": {str(scale): len(study.parts(scale)) for scale in Scale},

@@ -192,7 +192,7 @@ _KNOWN = softmax_constants(1.0, 10)  # of the digits: inputs of norm at most 1, 
 
 def _parts(scale: Scale) -> list[Part]:
     lengths = [100, 300, 1000]
-    if scale is Scale.PAPER:
+    if scale is Scale.FULL:
         lengths += [3000, 10_000, 30_000, 100_000, 300_000]
     exact = [
         Part(
@@ -401,7 +401,7 @@ STUDY = Study(
     name="convergence",
     title="Convergence of Algorithm 1: the theorem's step and rate as numbers",
     labels=("thm:convergence", "sec:optimization", "assumption:smoothness"),
-    minutes={Scale.QUICK: 0.5, Scale.PAPER: 20},
+    minutes={Scale.QUICK: 0.5, Scale.FULL: 20},
     parts=_parts,
     pictures=(
         Picture(

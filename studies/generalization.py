@@ -296,7 +296,7 @@ STUDY = Study(
     name="generalization",
     title="Generalisation of the level of robustness",
     labels=("theorem:dist-concentration", "theorem:robustness"),
-    minutes={Scale.QUICK: 0.2, Scale.PAPER: 5},
+    minutes={Scale.QUICK: 0.2, Scale.FULL: 5},
     parts=_parts,
     pictures=(
         Picture("deviations", "Deviation of ρ̂ of a sample from the population's, and three bounds.", _draw),

@@ -32,7 +32,17 @@ from certus.monitoring import Monitor
 from certus.monitoring.reading import Rows
 from certus.table_options import TableOptions
 from studies.page import markdown_table
-from studies.study import Measured, Part, Picture, Quantity, Scale, Study, Verdict, outcome_of
+from studies.study import (
+    Measured,
+    Part,
+    Picture,
+    Quantity,
+    Scale,
+    Study,
+    Verdict,
+    outcome_of,
+    recorded_evidence,
+)
 from studies.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -47,7 +57,7 @@ _LATE = 15  # minutes at arrival
 
 _TITLES = {
     "employment": "Who is employed: certified on 2015, monitored in 2016 to 2018",
-    "flights": "Which flights are late: certified on January 2013, monitored until December",
+    "flights": "Which flights are late: certified on January 2013, monitored until December 2013",
 }
 _TEXT = """
 A small network (16 hidden units) is trained with a certificate on three fifths of the first period, and
@@ -126,7 +136,6 @@ def monitoring_verdicts(measured: Measured) -> list[Verdict]:
         later = [check for check in checks if check["name"] != CONTROL]
         alarms = [check for check in later if check["verdict"] == "alarm"]
         worst = max(check["realised"]["error"] for check in later)
-        held = all(check["bound"] is None or check["realised"]["error"] <= check["bound"] for check in checks)
         verdicts += [
             Verdict(
                 name=f"{name}-control",
@@ -149,21 +158,38 @@ def monitoring_verdicts(measured: Measured) -> list[Verdict]:
                     "largest observed error": Quantity(worst, places=1, percent=True),
                 },
             ),
-            Verdict(
-                name=f"{name}-bound",
-                label="",
-                claim=f"{name}: is the observed error nowhere above the bound at the distance?",
-                rule="in every period; vacuous bounds count as holding",
-                outcome=outcome_of(held),
-                ours={
-                    "bounds that are not vacuous": Quantity(
-                        sum(check["bound"] is not None and check["bound"] < 1 for check in checks), places=0
-                    )
-                },
-                evidence="proven",
+            _bound_verdict(
+                f"{name}-bound",
+                f"{name}: is the observed error nowhere above the bound at the distance, where there is one?",
+                checks,
+            ),
+            _bound_verdict(
+                f"{name}-columns",
+                f"{name}: nor above the bound if only {measured[name]['settings']['columns']} move?",
+                measured[name]["chosen"],
             ),
         ]
     return verdicts
+
+
+def _bound_verdict(name: str, claim: str, checks: Sequence[Mapping[str, Any]]) -> Verdict:
+    """Compare observed errors with the bounds below 1; without such a bound there is nothing to compare."""
+    bounded = [check for check in checks if check["bound"] is not None and check["bound"] < 1]
+    held = all(check["realised"]["error"] <= check["bound"] for check in bounded)
+    counts = {
+        "periods": len(checks),
+        "with a bound below 100%": len(bounded),
+        "covered": sum(check["position"] == "covered" for check in checks),
+    }
+    return Verdict(
+        name=name,
+        label="",
+        claim=claim,
+        rule="in every period with a bound below 100%",
+        outcome=outcome_of(held if bounded else None),
+        ours={words: Quantity(count, places=0) for words, count in counts.items()},
+        evidence=recorded_evidence(*checks),
+    )
 
 
 def _measure_employment(workspace: Workspace, settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -327,7 +353,7 @@ STUDY = Study(
     name="monitoring",
     title="The story of the next year: certified once, monitored year by year and month by month",
     labels=(),
-    minutes={Scale.QUICK: 1, Scale.PAPER: 5},
+    minutes={Scale.QUICK: 1, Scale.FULL: 5},
     parts=_parts,
     pictures=(
         Picture(

@@ -13,6 +13,7 @@ from certus._format import at_least, at_most
 from certus.inner.maximizers import MonotoneAscent
 from certus.runs.settings import Settings
 from studies.dogs.resnet50 import FETCH
+from studies.setups import SETUPS
 from studies.study import Scale, Study
 
 _SHOWN = (
@@ -23,7 +24,7 @@ _SHOWN = (
 _ADAPTIVE_ASCENT = (
     "The adaptive ascent stops, for each sample, when the estimated gap to the maximum of f = ℓ − γc is at "
     f"most the tolerance, or after {MonotoneAscent.max_gradients} gradients; the paper takes 15 steps. "
-    "`mnist-inf`, at the paper's scale, compares the two."
+    "`mnist-inf`, at the full scale, compares the two."
 )
 
 
@@ -56,13 +57,13 @@ def training_text(settings: Mapping[str, Any]) -> str:
 WRITTEN_BY = "<!-- Written by `python -m studies`; changes made here are lost. -->"
 _FETCH = {"resnet50": FETCH}
 _NOTES = Path(__file__).parent / "notes"
-"""Prose of a page at the paper's scale, written by hand: NAME.md."""
+"""Prose of a page at the full scale, written by hand: NAME.md."""
 
 
 def page(study: Study, content: dict[str, Any]) -> str:
     """Return the text of ``results/NAME/README.md``."""
     scale = Scale(content["scale"])
-    command = f"python -m studies {study.name}" + ("" if scale is Scale.QUICK else " --scale paper")
+    command = f"python -m studies {study.name}" + ("" if scale is Scale.QUICK else " --scale full")
     fetched = "".join(f"{_FETCH.get(name, f'certus data get {name}')}\n" for name in study.needed_data(scale))
     lines = [
         WRITTEN_BY,
@@ -76,8 +77,11 @@ def page(study: Study, content: dict[str, Any]) -> str:
     if content.get("training"):
         lines.append(training_text(content["training"]))
     lines.append(f"```sh\n{fetched}{command}\n```")
+    if scale is Scale.FULL and study.name in SETUPS:
+        rows = [[cell or "–" for cell in row] for row in SETUPS[study.name]]
+        lines.append(markdown_table(["set-up", "paper", "authors' code", "here"], rows))
     lines.append(_verdicts(content))
-    if (notes := _NOTES / f"{study.name}.md").exists() and scale is Scale.PAPER:
+    if (notes := _NOTES / f"{study.name}.md").exists() and scale is Scale.FULL:
         lines.append(notes.read_text(encoding="utf-8").strip())
     if study.text is not None:
         lines.append(study.text(content["measured"]))
@@ -97,36 +101,8 @@ def _place(study: Study) -> str:
     return f"Of the paper: {labels}."
 
 
-def table_of_all(contents: Sequence[dict[str, Any]]) -> str:
-    """Return the text of ``results/README.md``: all verdicts, of the paper and beyond it."""
-    words = (
-        "What the paper says, and what was measured here. `python -m studies` lists the results. "
-        "`python -m studies NAME -o FOLDER` takes a quick look at one, in another folder; `--scale paper` "
-        "measures it again as it is here."
-    )
-    parts = [
-        WRITTEN_BY,
-        "# The paper, reproduced",
-        words,
-        _table([content for content in contents if not _beyond(content)]),
-    ]
-    beyond = [content for content in contents if _beyond(content)]
-    if beyond:
-        parts += ["## Beyond the paper", _table(beyond)]
-    return "\n\n".join(parts) + "\n"
-
-
 def _beyond(content: dict[str, Any]) -> bool:
     return bool(content.get("beyond", False))
-
-
-def _table(contents: Sequence[dict[str, Any]]) -> str:
-    rows = [
-        [f"[{content['name']}]({content['name']}/README.md)", content["scale"], *row]
-        for content in contents
-        for row in rows_of(content)
-    ]
-    return markdown_table(["result", "scale", *_head(contents[0] if contents else {})], rows)
 
 
 def markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -9,10 +9,10 @@ from studies import (
     convergence,
     generalization,
     hardness,
+    lipschitz,
     monitoring,
     next_year,
     smoothing,
-    toy,
     trees,
 )
 from studies.cartpole import deep, gammas, pendulum, schedules
@@ -20,6 +20,7 @@ from studies.cartpole import study as cartpole
 from studies.dogs import study as dogs
 from studies.mnist import bounds, cost, gamma, large_budget, small_budget, sup_norm
 from studies.study import Study
+from studies.toy import study as toy
 
 STUDIES = {
     study.name: study
@@ -39,6 +40,7 @@ STUDIES = {
         generalization.STUDY,
         certified_training.STUDY,
         certified_accuracy.STUDY,
+        lipschitz.STUDY,
         smoothing.STUDY,
         next_year.STUDY,
         trees.STUDY,

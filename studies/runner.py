@@ -3,7 +3,7 @@
 results/NAME/measured.json     scale, settings, environment, measurements, verdicts; with a checksum
 results/NAME/PICTURE.png, .svg, or .gif
 results/NAME/README.md         the page
-results/README.md              all verdicts of all folders beside it
+results/README.md              one row for each figure and table of the paper
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ from certus.display.canvas import save_figure
 from certus.errors import ArgumentError
 from certus.storage.files import CorruptFileError, RunError, open_regular, read_json
 from certus.storage.write import add_checksum, verify_checksum, write_atomically, write_json
-from studies.page import WRITTEN_BY, page, table_of_all
+from studies.page import WRITTEN_BY, page
+from studies.paper_rows import PAPER_ROWS
+from studies.paper_table import paper_table
 from studies.study import Scale, Study
 from studies.workspace import Workspace, merge_environments, require_inputs
 
@@ -84,7 +86,7 @@ def write_folder(study: Study, content: dict[str, Any], results: Path) -> list[P
         animation.write(measured, written[-1])
     write_json(folder / MEASURED, add_checksum(content))
     write_atomically(folder / PAGE, page(study, content).encode())
-    write_atomically(results / PAGE, table_of_all(_everything(results)).encode())
+    write_atomically(results / PAGE, paper_table(_everything(results), PAPER_ROWS).encode())
     return [*written, folder / MEASURED, folder / PAGE, results / PAGE]
 
 
@@ -118,7 +120,7 @@ def _is_ours(page_file: Path) -> bool:
 
 
 def require_output(study: Study, scale: Scale, results: Path) -> None:
-    """Raise ``ArgumentError`` if a foreign page, or the paper's scale by a quick look, would be overwritten.
+    """Raise ``ArgumentError`` if a foreign page, or the full scale by a quick look, would be overwritten.
 
     Raises ``RunError`` for a file that the table of all could not read.
     """
@@ -129,8 +131,8 @@ def require_output(study: Study, scale: Scale, results: Path) -> None:
             )
     _everything(results)
     path = results / study.name / MEASURED
-    if scale is Scale.QUICK and path.exists() and read_measured(path)["scale"] == Scale.PAPER:
+    if scale is Scale.QUICK and path.exists() and read_measured(path)["scale"] == Scale.FULL:
         raise ArgumentError(
-            f"`--output` must be another folder for a quick look: {path.parent} holds the paper's scale; "
-            f"got {results}. Give `-o` a folder of your own, or take `--scale paper`."
+            f"`--output` must be another folder for a quick look: {path.parent} holds the full scale; "
+            f"got {results}. Give `-o` a folder of your own, or take `--scale full`."
         )

@@ -35,10 +35,10 @@ Measured = Mapping[str, Any]
 
 
 class Scale(StrEnum):
-    """Extent of a measurement: minutes for a first look, or that of the paper's figure."""
+    """Extent of a measurement: minutes for a first look, or all that a page of ``results/`` shows."""
 
     QUICK = "quick"
-    PAPER = "paper"
+    FULL = "full"
 
 
 @dataclass(frozen=True)

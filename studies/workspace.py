@@ -120,7 +120,7 @@ class Workspace:
 
     def network(self, settings: Settings) -> LoadedRun:
         """Load the network of these settings; train it, or finish its training, if necessary."""
-        name = f"{Path(settings.data).stem}-{settings.method}-{_digest(_chosen(settings))}"
+        name = f"{Path(settings.data).stem}-{settings.method}-{digest_of(settings)}"
         path = self.folder / "networks" / name
         if not (path / "run.json").exists():
             start_run(path, settings, load_data(settings))
@@ -211,10 +211,10 @@ _INSTALL = {
 """Arguments of pip, where they differ from the package's name."""
 
 
-def _chosen(settings: Settings) -> dict[str, Any]:
-    """Return the settings that differ from the defaults: a new setting then renames no network."""
+def digest_of(settings: Settings) -> str:
+    """Return a digest of the settings that are not defaults: a new setting then renames no network."""
     defaults = {field.name: field.default for field in fields(settings)}
-    return {name: value for name, value in asdict(settings).items() if value != defaults[name]}
+    return _digest({name: value for name, value in asdict(settings).items() if value != defaults[name]})
 
 
 def _digest(settings: Mapping[str, Any]) -> str:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 from collections.abc import Callable
+from multiprocessing import forkserver
 from multiprocessing.context import ForkServerProcess
+from pathlib import Path
 
 from click.testing import CliRunner
 
@@ -21,6 +24,8 @@ def start(target: Callable[..., object], *arguments: object) -> ForkServerProces
     """A process that calls a function of a module, with arguments that can be pickled."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__])
+    with contextlib.chdir(Path(__file__).parents[1]):  # where the server finds this module
+        forkserver.ensure_running()
     process = context.Process(target=target, args=arguments)
     process.start()
     return process

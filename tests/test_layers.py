@@ -15,8 +15,8 @@ ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "certus"
 
 LAYERS = [
-    "kernel errors _names _defaults _epoch_metrics _format _progress _tensor norms storage table_options "
-    "_render",
+    "kernel errors _names _compiled _defaults _epoch_metrics _format _progress _tensor norms storage "
+    "table_options _render",
     "requirements _eval_mode data domains layers losses costs _validation",
     "inner bounds attacks",
     "certificates smoothing datasets models training",

@@ -32,6 +32,7 @@ from certus.layers import (
     plain,
 )
 from certus.losses import ModelLoss
+from certus.models import build_model
 from certus.models.networks import lipschitz
 
 
@@ -120,6 +121,19 @@ def test_networks_by_name_fit_every_shape(shape: tuple[int, ...]) -> None:
     assert model(first).shape == (1, 4)
     moved = (model(first) - model(second)).detach().abs().max()
     assert float(moved) <= float((first - second).norm()) * (1 + 1e-6)
+
+
+def test_a_dense_network_has_products_of_all_pixels() -> None:
+    data = certus.datasets.digits()
+    model = build_model("lipschitz:8x3:dense", data).eval()
+    assert [type(layer).__name__ for layer in model.children()] == [
+        *("Flatten", "Orthogonal", "MaxMin", "Orthogonal", "MaxMin", "Orthogonal", "MaxMin", "UnitRows")
+    ]
+    first, second = data.test.inputs[:50], data.test.inputs[50:100]
+    moved = (model(first) - model(second)).detach().abs().amax(1)
+    assert bool((moved <= (first - second).flatten(1).norm(dim=1) * (1 + 1e-6)).all())
+    with pytest.raises(ArgumentError, match="`model` must be like"):
+        build_model("lipschitz:8x3:sparse", data)
 
 
 def test_the_reading_is_the_network() -> None:
@@ -236,6 +250,22 @@ def test_the_bound_on_the_loss_is_the_least_majorant() -> None:
     proven = certificate.dual_values[0].bounds.bound
     assert bool((proven >= best - 1e-9).all())
     assert float((proven - best).max()) < 2e-3
+
+
+def test_what_wrm_attains_at_kinks_stays_below_the_majorant() -> None:
+    """The ascent of a network with kinks may stop anywhere; the bound does not depend on it."""
+    model, (points, labels) = trained((1, 6, 6))
+    wrm, gamma = certus.WRM(gamma=0.4), 0.4
+    run = certus.fit(model, (points, labels), method=wrm, epochs=3, batch_size=16, progress=False)
+    certificate = certus.certify(
+        model, (points, labels), rho=0.1, gammas=[gamma], attack_steps=0, gamma_rounds=0, local_radii=0
+    )
+    proven = certificate.dual_values[0].bounds.bound
+    values = wrm.solve(ModelLoss(model, certus.losses.CrossEntropy()), points, labels).value
+    assert bool((values.double() <= proven + 1e-6).all())
+    assert run.robustness is not None
+    assert run.robustness.phi <= float(proven.mean()) + 1e-6
+    assert float(values.mean()) > certificate.clean_loss[0]
 
 
 def test_a_whole_certificate_is_checked_from_its_files(tmp_path: Path) -> None:

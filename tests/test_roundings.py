@@ -21,6 +21,7 @@ NO_ROUNDING = {
     "certificates/confidence.py": {"_NARROW", "MARGINS"},  # where a search ends, and what is claimed
     "certificates/transport.py": {"_SOLVED"},  # what is assumed of POT
     "kernel/check.py": {"TOLERANCE"},  # by which other orders of summation may differ
+    "kernel/deployment.py": {"_UNIT", "_LEAST"},  # of float32, derived where they are defined
     "kernel/smoothing.py": {"_SIGMAS"},  # the range of sigma
     "kernel/rules.py": {"_SHARE"},  # a choice, which is paid for
     "kernel/majorants.py": {"_CORNER"},  # a choice: the bound is valid for any value
@@ -33,7 +34,7 @@ NO_ROUNDING = {
 
 ASSEMBLY = (
     *("dual_values", "local_bounds", "engine", "error_costs", "_certify", "linear", "certificate"),
-    *("population", "confidence", "alarm", "transport"),
+    *("population", "confidence", "consistency", "transport"),
 )
 """Files of ``certificates`` that combine what the kernel proves."""
 

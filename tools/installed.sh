@@ -61,12 +61,25 @@ $certus train csv:table.csv --target y --rho 0.1 --epochs 2 -o table
 $certus predict table table.csv --reach 0.1 -o said.csv
 $certus sensitivity table --samples 10
 $certus sensitivity table --feature a --by 0.1 --samples 10
+"$environment/bin/python" - <<'CODE'
+import joblib
+import pandas
+from sklearn.ensemble import GradientBoostingClassifier
+
+rows = pandas.read_csv("table.csv")
+joblib.dump(GradientBoostingClassifier(n_estimators=3).fit(rows[["a"]], rows["y"]), "boosted.joblib")
+CODE
+$certus import boosted.joblib --allow-code --data csv:table.csv --target y --drop b -o boosted
+$certus certify boosted --allow-code --rho 0.01 --samples 5
+$certus import --model mlp:128,128:elu --weights run/model.safetensors --data wine -o imported
+$certus audit mlp:128,128:elu --weights run/model.safetensors --data wine --epsilon 0.01 -o audited
+$certus resume run
 $certus export run -o run.pt2
 $certus report run -o page.html --samples 20
 if $certus attack run --epsilon 0.1 --steps 3 --plot curve.png 2> refused; then exit 1; fi
 grep "pip install 'certus\[report\]'" refused
 
-extras='attacks,data,frames,lightning,report,rl,tensorboard,transport'
+extras='attacks,cluster,data,frames,lightning,report,rl,tensorboard,transport,trees'
 $pip install -c "$root/$constraints" "$(ls "$environment"/wheel/certus-*.whl)[$extras]" polars
 "$environment/bin/python" -m pip freeze | grep -v '^certus '
 $certus attack run --epsilon 0.1 --steps 3 --plot curve.png
@@ -75,6 +88,16 @@ $certus monitor run wine@test
 $certus distance csv:table.csv@test csv:table.csv@train --label-cost 1
 $certus train wine --method erm --epochs 2 --tensorboard curves -o watched
 ls curves/watched/events.*
+"$environment/bin/python" - "$certus" <<'CODE'
+import subprocess
+import sys
+
+from dask.distributed import LocalCluster
+
+with LocalCluster(n_workers=1, processes=False, protocol="tcp", dashboard_address=None) as cluster:
+    command = [sys.argv[1], "certify", "run", "--rho", "0.01", "--samples", "8"]
+    subprocess.run([*command, "--cluster", cluster.scheduler_address], check=True)
+CODE
 "$environment/bin/python" - <<'CODE'
 from certus.mdp import cartpole_learner, episode_lengths, fit_cartpole
 

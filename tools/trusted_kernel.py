@@ -161,8 +161,6 @@ OPTIONAL = (
         ("statement.ChangeBounds", "statement._at"),
         "`certus sensitivity` proves nothing of categories",
     ),
-    OptionalRule("Sorted groups, and their lengths", ("groups",), "networks with them have no bound"),
-    OptionalRule("Networks in float32", ("deployment",), "bounds are about real arithmetic alone"),
     OptionalRule(
         "Rows of a table", ("rows",), "categories of tables move in parts, at parts of their prices"
     ),
@@ -176,7 +174,7 @@ OPTIONAL = (
 
 _LATER = (
     *("Tree ensembles", "Rows of a table", "Transport between samples", "Errors by class"),
-    *("Sorted groups, and their lengths", "Networks in float32"),
+    *("Sorting and lengths of groups", "float32 in use"),
 )
 _FEATURES = ("Smoothing", "Populations", "Files and their check")
 _IDLE = "nothing above 0.1% on these networks"

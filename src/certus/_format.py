@@ -50,3 +50,12 @@ def _escaped(character: str) -> str:
     if character in _HARMLESS or kind not in ("Cc", "Cf", "Cs", "Zl", "Zp"):
         return character
     return character.encode("unicode_escape").decode("ascii")
+
+
+def plain(value: float, digits: int = 3) -> str:
+    """Write a number with some digits, without an exponent where it is large.
+
+    >>> plain(2400.4), plain(0.12345), plain(34013.7, 4), plain(-1234.5, 4)
+    ('2,400', '0.123', '34,014', '-1,234')
+    """
+    return f"{value:,.0f}" if 1000 <= abs(value) < 1e15 else f"{value:.{digits}g}"

@@ -206,6 +206,16 @@ class Samples:
             yield self[start : start + size]
 
     @staticmethod
+    def unlabelled(inputs: Tensor) -> Samples:
+        """Return samples (n, …) without labels, for a loss of inputs alone (``losses.OutputLoss``): their
+        targets are zeros, which it ignores.
+
+        >>> Samples.unlabelled(torch.ones(3, 2)).targets
+        tensor([0., 0., 0.])
+        """
+        return Samples(inputs, torch.zeros(len(inputs), device=inputs.device))
+
+    @staticmethod
     def concatenate(batches: Iterable[Samples]) -> Samples:
         """Join batches of one encoding, all with weights or all without."""
         parts = list(batches)

@@ -35,7 +35,7 @@ class Domain(ABC):
 
     @abstractmethod
     def contains(self, points: Tensor) -> Tensor:
-        """Which samples lie in Z. Shapes (batch, …) → (batch,) bool."""
+        """Return a mask of the samples in Z. Shapes (batch, …) → (batch,) bool."""
 
     def check_shape(self, points: Tensor) -> None:  # noqa: B027  (most domains fit any shape)
         """Raise ``ArgumentError`` if Z does not fit points of this shape."""

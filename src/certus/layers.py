@@ -143,11 +143,13 @@ def _rounded_once(weight: Tensor, like: Tensor) -> Tensor:
 def _cayley(free: Tensor) -> Tensor:
     """(n, k) orthonormal columns from (n, k) free weights, n ≥ k."""
     upper, lower = free.split([free.shape[1], len(free) - free.shape[1]])
-    skew = upper - upper.T + lower.T @ lower
-    identity = torch.eye(len(skew), dtype=free.dtype, device=free.device)
-    # R(I − A) = 2R − I, since R(I + A) = I.
-    twice: Tensor = 2 * torch.linalg.inv(identity + skew)
-    return torch.cat([twice - identity, -lower @ twice])
+    # In bfloat16 the columns would be orthonormal to two digits only.
+    with torch.autocast(free.device.type, enabled=False):
+        skew = upper - upper.T + lower.T @ lower
+        identity = torch.eye(len(skew), dtype=free.dtype, device=free.device)
+        # R(I − A) = 2R − I, since R(I + A) = I.
+        twice: Tensor = 2 * torch.linalg.inv(identity + skew)
+        return torch.cat([twice - identity, -lower @ twice])
 
 
 class Offset(nn.Module):
@@ -190,7 +192,7 @@ class MaxMin(nn.Module):
 
 
 class Absolute(nn.Module):
-    """|x|."""
+    """Absolute value, ``|x|``."""
 
     def forward(self, inputs: Tensor) -> Tensor:
         return inputs.abs()

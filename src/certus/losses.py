@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, MutableMapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from certus.errors import ArgumentError, CertusError, LossError, format_samples, require
 
@@ -29,11 +30,13 @@ __all__ = [
     "Loss",
     "MissProbability",
     "ModelLoss",
+    "OutputLoss",
     "SmoothMargin",
     "SquaredError",
 ]
 
 
+_HALVES = (torch.bfloat16, torch.float16)
 _OF_SHAPES = re.compile(r"\b(shapes?|sizes?|dim|dimensions?|channels?|elements|[1-5]D)\b")  # in torch's words
 
 
@@ -116,6 +119,27 @@ class MissProbability:
 
 
 @dataclass(frozen=True)
+class OutputLoss:
+    """ℓ(θ; z) = F(z): the model's own output, (batch,) or (batch, 1), is the loss; targets are ignored.
+
+    For losses without labels, such as a negative log-density or the reconstruction error of an autoencoder;
+    ``Samples.unlabelled`` makes the data. ``fit`` trains them by any method. Of certificates they have the
+    *attained* sides only: no upper bound is proven for a loss without a rule.
+
+    >>> OutputLoss()(torch.tensor([[2.0], [3.0]]), torch.zeros(2))
+    tensor([2., 3.])
+    """
+
+    def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        if outputs.shape not in ((len(targets),), (len(targets), 1)):
+            raise LossError(
+                "OutputLoss needs a model that returns one loss per sample, of shape "
+                f"({len(targets)},) or ({len(targets)}, 1); got {tuple(outputs.shape)}."
+            )
+        return outputs.reshape(len(targets))
+
+
+@dataclass(frozen=True)
 class Logistic:
     """log(1 + exp(−sF)) for one output F and s = ±1 as the label is 1 or 0.
 
@@ -167,6 +191,19 @@ def predicted(outputs: Tensor) -> Tensor:
     return (outputs.flatten() > 0).long()
 
 
+_VALID_LABELS: MutableMapping[Tensor, tuple[int, int]] = WeakTensorKeyDictionary()
+"""Labels that were checked → their version at the time, and the number of classes."""
+
+
+def selected_targets(targets: Tensor, index: Tensor) -> Tensor:
+    """Return some of the targets; labels among those that were checked are not checked again."""
+    selected = targets[index]
+    state = _VALID_LABELS.get(targets)
+    if state is not None and state[0] == targets._version:
+        _VALID_LABELS[selected] = (selected._version, state[1])
+    return selected
+
+
 def check_labels(name: str, outputs: Tensor, targets: Tensor) -> None:
     """Raise ``LossError`` unless ``targets`` are labels of the (batch, classes) outputs."""
     if outputs.dim() != 2:
@@ -176,13 +213,19 @@ def check_labels(name: str, outputs: Tensor, targets: Tensor) -> None:
             f"{name} needs `targets` of shape ({len(outputs)},) and dtype torch.int64; "
             f"got shape {tuple(targets.shape)} and dtype {targets.dtype}."
         )
-    low, high = torch.aminmax(targets) if len(targets) else (0, 0)
-    if low < 0 or high >= outputs.shape[1]:
-        wrong = (targets < 0) | (targets >= outputs.shape[1])
+    # To read a result waits for the device. An ascent asks again about the same tensor, at every step.
+    counted = not targets.is_inference()
+    state = (targets._version, outputs.shape[1]) if counted else None
+    if counted and _VALID_LABELS.get(targets) == state:
+        return
+    wrong = (targets < 0) | (targets >= outputs.shape[1])
+    if bool(wrong.any()):
         raise LossError(
             f"`targets` must be labels from 0 to {outputs.shape[1] - 1}; got "
             f"{targets[wrong][0].item()} at {format_samples(wrong.nonzero().flatten().tolist())}."
         )
+    if state is not None:
+        _VALID_LABELS[targets] = state
 
 
 @dataclass(frozen=True)
@@ -378,6 +421,18 @@ def require_tensor(outputs: object) -> Tensor:
     )
 
 
+def autocast_type(device: str) -> torch.dtype | None:
+    """Return the type of the autocast in force for a kind of device; None where there is none.
+
+    >>> with torch.autocast("cpu", torch.bfloat16):
+    ...     autocast_type("cpu"), autocast_type("meta")
+    (torch.bfloat16, None)
+    """
+    if not torch.amp.autocast_mode.is_autocast_available(device) or not torch.is_autocast_enabled(device):
+        return None
+    return torch.get_autocast_dtype(device)
+
+
 @dataclass(frozen=True, eq=False)
 class ModelLoss:
     """ℓ(θ; (x, y)) = criterion(model(x), y).
@@ -386,6 +441,8 @@ class ModelLoss:
         model: any module; its parameters are θ. It runs in the mode it is in; inside an ascent, in eval mode.
         criterion: ``CrossEntropy()`` for labels and ``SquaredError()`` for numbers when None; any other
             criterion of certus, or of torch, sample by sample (``as_criterion``).
+        autocast: ``torch.bfloat16`` or ``torch.float16``, in which the model runs (``torch.autocast``); the
+            criterion gets float32. None for the precision of the model, or of the caller's autocast.
 
     >>> loss = ModelLoss(nn.Linear(3, 2), CrossEntropy(label_smoothing=0.1))
     >>> loss(torch.zeros(5, 3), torch.zeros(5, dtype=torch.long)).shape
@@ -394,20 +451,26 @@ class ModelLoss:
 
     model: nn.Module
     criterion: Criterion = InferredCriterion()
+    autocast: torch.dtype | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
+        rule = "be torch.bfloat16, torch.float16 or None"
+        require(self.autocast in (None, *_HALVES), "autocast", rule, self.autocast)
         require(isinstance(self.model, nn.Module), "model", "be a torch.nn.Module", type(self.model))
         object.__setattr__(self, "criterion", as_criterion(self.criterion))
 
     def outputs(self, inputs: Tensor) -> Tensor:
         """The outputs of the model for a copy of the inputs, which it may overwrite."""
+        half = self.autocast is not None
         try:
-            outputs = self.model(inputs.clone())
+            with torch.autocast(inputs.device.type, self.autocast) if half else nullcontext():
+                outputs = self.model(inputs.clone())
         except (RuntimeError, TypeError, ValueError) as reason:
             if (explanation := self._explanation(inputs, reason)) is None:
                 raise
             raise LossError(f"`inputs` must have {explanation}") from reason
-        return require_tensor(outputs)
+        outputs = require_tensor(outputs)
+        return outputs.to(inputs.dtype) if half else outputs
 
     def __call__(self, inputs: Tensor, targets: Tensor) -> Tensor:
         return self.criterion(self.outputs(inputs), targets)
@@ -415,7 +478,7 @@ class ModelLoss:
     def _explanation(self, inputs: Tensor, reason: Exception) -> str | None:
         """The device, dtype or shape of the inputs for which the model failed, if it is one of them."""
         parameter = next(self.model.parameters(), None)
-        if parameter is not None and not torch.is_autocast_enabled(inputs.device.type):
+        if parameter is not None and autocast_type(inputs.device.type) is None:
             for what in ("device", "dtype"):
                 has, needs = getattr(inputs, what), getattr(parameter, what)
                 if has != needs:
@@ -498,7 +561,7 @@ class _FoldedBackward(TorchDispatchMode):
         if func is torch.ops.aten.convolution_backward.default and not kwargs:
             slope, inputs, weight, _, stride, padding, dilation, transposed, _, groups, wanted = args
             alone = list(wanted) == [True, False, False]
-            plain = groups == 1 and not transposed and inputs.dtype == torch.float32
+            plain = groups == 1 and not transposed and inputs.dtype in (torch.float32, torch.bfloat16)
             few = inputs.dim() == 4 and inputs.shape[1] <= _FEW and weight[0, 0].numel() >= _WIDE
             if alone and plain and few:
                 windows = weight.flatten(1).t() @ slope.flatten(2)

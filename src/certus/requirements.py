@@ -131,6 +131,11 @@ class Requirement:
     def side(self) -> str:
         return QUANTITIES[self.quantity]
 
+    @property
+    def unbounded(self) -> bool:
+        """Whether the quantity is no share."""
+        return self.quantity in _UNBOUNDED
+
     def holds(self, value: float | None) -> bool:
         """Whether a bound meets the limit; None and NaN never do."""
         if value is None:
@@ -180,7 +185,7 @@ def _matrix(text: str, argument: str) -> tuple[tuple[float, ...], ...]:
     rule = "have as many rows of finite costs as columns, such as expected_cost[0,1;5,0]<=0.3"
     require(square and finite, "require", rule, repr(text))
     cheapest = all(min(row) == row[index] for index, row in enumerate(numbers))
-    require(cheapest, "require", "charge no prediction less than the right one, in each row", repr(text))
+    require(cheapest, "require", "have the smallest cost of each row on its diagonal", repr(text))
     return numbers
 
 

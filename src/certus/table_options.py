@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from certus.errors import require
 
+TABLES = ("csv:", "parquet:")
+"""Prefixes of tables with named columns."""
 MISSING_WAYS = ("median", "refuse")
 SPLIT_WAYS = ("random", "stratified", "group", "time")
 DATE_FEATURES = ("trend", "season")

@@ -171,7 +171,7 @@ STUDY = Study(
     name="cartpole-gamma",
     title="Cart-pole: price and gain of γ, and worst cases in transition balls",
     labels=("sec:cartpole",),
-    minutes={Scale.QUICK: 0.5, Scale.PAPER: 8},
+    minutes={Scale.QUICK: 0.5, Scale.FULL: 8},
     parts=_parts,
     pictures=(
         Picture("sweep", "Left: a sweep of γ. Right: worst-case values within transition balls.", _draw),

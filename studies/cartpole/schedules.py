@@ -166,7 +166,7 @@ STUDY = Study(
     name="cartpole-schedules",
     title="Cart-pole: does the gain belong to the schedule?",
     labels=("sec:cartpole",),
-    minutes={Scale.QUICK: 0.7, Scale.PAPER: 11},
+    minutes={Scale.QUICK: 0.7, Scale.FULL: 11},
     parts=_parts,
     pictures=(
         Picture("schedules", "Episode length against the first learning rate, ± the standard error.", _draw),

@@ -246,7 +246,7 @@ STUDY = Study(
     name="mnist-bounds",
     title="MNIST: γ above the proven bound",
     labels=("section:three-choose-two", *_TABLES),
-    minutes={Scale.QUICK: 1.5, Scale.PAPER: 100},
+    minutes={Scale.QUICK: 1.5, Scale.FULL: 100},
     parts=_parts,
     pictures=(),
     verdicts=bounds_verdicts,
@@ -254,7 +254,7 @@ STUDY = Study(
     scope={
         Scale.QUICK: "Three rows of two tables, and one pair of certified networks; 800 training images, "
         "2 epochs; 50 test images.",
-        Scale.PAPER: "24 models of 3 epochs, four more that look for causes, and four certified ones; one "
+        Scale.FULL: "24 models of 3 epochs, four more that look for causes, and four certified ones; one "
         "seed; attacks on 1,000 random test images.",
     },
     datasets=("mnist",),

@@ -33,6 +33,7 @@ from studies.mnist.sweeps import (
 )
 from studies.page import markdown_table
 from studies.study import Measured, Part, Scale
+from studies.styles import METHOD_STYLES, with_logarithmic_errors
 from studies.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -102,14 +103,14 @@ def sup_family_parts(scale: Scale, name: str, family: Family) -> list[Part]:
 def other_wrm_parts() -> list[Part]:
     """Return attacks on WRMs of 10 epochs, and at the small budget on one trained by the paper's ascent."""
     longer = {
-        "small": small_budget_network(Scale.PAPER, "wrm"),
-        "large": recipe(Scale.PAPER, "wrm", LONGER_EPOCHS, gamma=LARGE_BUDGET),
+        "small": small_budget_network(Scale.FULL, "wrm"),
+        "large": recipe(Scale.FULL, "wrm", LONGER_EPOCHS, gamma=LARGE_BUDGET),
     }
-    by_paper = {"small": small_budget_wrm(Scale.PAPER) | {"maximizer": "paper"}}
+    by_paper = {"small": small_budget_wrm(Scale.FULL) | {"maximizer": "paper"}}
     parts = [training_part(f"small:network-{BY_PAPER}-0", by_paper["small"], 60.0)]
     for kind, networks in ((LONGER_WRM, longer), (BY_PAPER, by_paper)):
         for name, how in networks.items():
-            strengths, samples = _strengths_of(Scale.PAPER, name)
+            strengths, samples = _strengths_of(Scale.FULL, name)
             parts += [
                 sweep_part(f"{name}:{attack}-{kind}-0", how, attack, strengths, samples)
                 for attack in SWEPT_ATTACKS
@@ -158,7 +159,8 @@ def draw_family(name: str, marks: Callable[[Measured], Mapping[str, float | None
 
     def draw(measured: Measured) -> Figure:
         family = of_family(measured, name)
-        return sweep_figure(attack_panels(family, marks(family)), columns=2)
+        panels = attack_panels(family, marks(family))
+        return with_logarithmic_errors(sweep_figure(panels, columns=2, styles=METHOD_STYLES))
 
     return draw
 

@@ -173,7 +173,7 @@ STUDY = Study(
     name="mnist-gamma",
     title="MNIST: WRM of many γ against one adversary",
     labels=("fig:mnist4",),
-    minutes={Scale.QUICK: 0.7, Scale.PAPER: 65},
+    minutes={Scale.QUICK: 0.7, Scale.FULL: 65},
     parts=_parts,
     pictures=(
         Picture(
@@ -187,7 +187,7 @@ STUDY = Study(
     text=_text,
     scope={
         Scale.QUICK: "Three models, 800 training images, 2 epochs; 50 test images.",
-        Scale.PAPER: "Eight models of 4 epochs, one seed; 1,000 random test images, not clipped.",
+        Scale.FULL: "Eight models of 4 epochs, one seed; 1,000 random test images, not clipped.",
     },
     datasets=("mnist",),
     training=mnist_training,

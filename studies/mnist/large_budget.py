@@ -155,7 +155,7 @@ STUDY = Study(
     name="mnist-large",
     title="MNIST with a larger budget",
     labels=("sec:large-adversary", "fig:mnist_bound_big", "fig:mnist-big"),
-    minutes={Scale.QUICK: 1, Scale.PAPER: 50},
+    minutes={Scale.QUICK: 1, Scale.FULL: 50},
     parts=_parts,
     pictures=(
         Picture(
@@ -167,7 +167,7 @@ STUDY = Study(
     ),
     verdicts=_verdicts,
     text=_text,
-    scope={Scale.QUICK: QUICK_FAMILY, Scale.PAPER: SHORTER},
+    scope={Scale.QUICK: QUICK_FAMILY, Scale.FULL: SHORTER},
     datasets=("mnist",),
     training=mnist_training,
 )

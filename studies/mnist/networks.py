@@ -80,7 +80,7 @@ def _common(data: str, images: int | None) -> dict[str, Any]:
 
 def mnist_training(scale: Scale) -> dict[str, Any]:
     """Return the settings that networks share unless their recipe says otherwise."""
-    common = _common("mnist", None if scale is Scale.PAPER else _QUICK_IMAGES)
+    common = _common("mnist", None if scale is Scale.FULL else _QUICK_IMAGES)
     return training_settings(Settings(method="erm", **common))
 
 

@@ -40,13 +40,15 @@ from studies.mnist.sweeps import (
     sweep_part,
 )
 from studies.page import markdown_table
+from studies.strictness import meets_share, outcome_of_cases, outcome_of_share
 from studies.study import Measured, Outcome, Part, Picture, Quantity, Scale, Study, Verdict, outcome_of
+from studies.styles import METHOD_STYLES, with_logarithmic_errors
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _ACCURATE = 0.99
-_MOSTLY = 0.96
+_CONCAVE = 0.98
 _LABELS = {"pgm": "fig:mnist", "fgm": "fig:mnist-fgm", "ifgm": "fig:mnist-fgm"}
 _ORDERS = 100.0  # two of magnitude
 _PAPER_EIGHT = {"erm": 3, "fgm": 3, "ifgm": 2, "pgm": 0, "wrm": 3}
@@ -62,7 +64,7 @@ def method_verdicts(measured: Measured) -> list[Verdict]:
     return [
         _about_accuracy(measured),
         _about_concavity([entry for part, entry in measured.items() if part.startswith("concavity-")]),
-        *attack_verdicts(measured, _LABELS, above=0.05),
+        *attack_verdicts(measured, _LABELS),
         _about_stability(measured),
         *_about_digits(measured["digits"]["methods"]),
         certificate_verdict(measured["surface-wrm"], "fig:loss-bound", "(b) "),
@@ -78,8 +80,9 @@ def _about_accuracy(measured: Measured) -> Verdict:
         name="accuracy",
         label="sec:mnist-real",
         claim="All methods achieve over 99% test accuracy.",
-        rule=f"an accuracy above {_ACCURATE:.0%} of every method, in the mean over its seeds",
-        outcome=outcome_of(max(errors.values()) < 1 - _ACCURATE),
+        rule=f"for nine tenths of the methods an accuracy above {_ACCURATE:.0%}, but for half a point, in "
+        "the mean over seeds; *partly*: for half",
+        outcome=outcome_of_cases([meets_share(1 - error, _ACCURATE) for error in errors.values()]),
         ours={
             words: Quantity(1 - errors[name], places=2, percent=True) for name, words in MNIST_METHODS.items()
         },
@@ -97,9 +100,10 @@ def _about_concavity(shares: list[Mapping[str, Any]]) -> Verdict:
         name="concavity",
         label="sec:mnist-real",
         claim="φ_γ is strongly concave for 98% of the training data.",
-        rule=f"strong concavity at {_MOSTLY:.0%} or more of random training images, on every seed",
-        outcome=outcome_of(least >= _MOSTLY),
-        paper={"concave": 0.98},
+        rule="strong concavity at a share of random training images within 5 points of the printed one, on "
+        "the worst seed; *partly*: within 10",
+        outcome=outcome_of_share(least, _CONCAVE),
+        paper={"concave": _CONCAVE},
         ours={
             "images": Quantity(shares[0]["count"], places=0),
             **{
@@ -121,8 +125,9 @@ def _about_stability(measured: Measured) -> Verdict:
         name="stability",
         label="fig:mnist2",
         claim="(a) ρ̂_test differs by orders of magnitude between methods; WRM is the most stable.",
-        rule=f"at every γ_adv the smallest ρ̂_test is WRM's, and at some ERM's is {_ORDERS:g} times as large",
-        outcome=outcome_of(all(steadiest) and ratio >= _ORDERS),
+        rule="at nine tenths of γ_adv the smallest ρ̂_test is WRM's (*partly*: at half), and at some ERM's "
+        f"is {_ORDERS:g} times as large",
+        outcome=outcome_of_cases(steadiest) if ratio >= _ORDERS else Outcome.NO,
         ours={
             "ERM's over WRM's, largest": Quantity(ratio, places=0),
             "values of γ_adv": Quantity(len(steadiest), places=0),
@@ -242,7 +247,8 @@ def _marks(measured: Measured) -> dict[str, float | None]:
 
 def _draw_attacks(*attacks: str, clipped: bool = False) -> Any:
     def draw(measured: Measured) -> Figure:
-        return sweep_figure(attack_panels(measured, _marks(measured), attacks, clipped), columns=2)
+        panels = attack_panels(measured, _marks(measured), attacks, clipped)
+        return with_logarithmic_errors(sweep_figure(panels, columns=2, styles=METHOD_STYLES))
 
     return draw
 
@@ -281,7 +287,7 @@ STUDY = Study(
     name="mnist",
     title="MNIST: five methods under attack",
     labels=("fig:loss-bound", "fig:mnist", "fig:mnist2", "fig:mnist3", "fig:mnist-fgm", "sec:mnist-real"),
-    minutes={Scale.QUICK: 1.5, Scale.PAPER: 160},
+    minutes={Scale.QUICK: 1.5, Scale.FULL: 160},
     parts=_parts,
     pictures=(
         Picture(
@@ -310,7 +316,7 @@ STUDY = Study(
     text=_text,
     scope={
         Scale.QUICK: "800 training images, 1 or 2 epochs, one seed; attacks on 50 test images.",
-        Scale.PAPER: "Plain cross-entropy, as the paper is written (its authors' code smooths the labels). "
+        Scale.FULL: "Plain cross-entropy, as the paper is written (its authors' code smooths the labels). "
         "10 epochs, and 4 for IFGM and PGM, which may cost them robustness; three seeds for ERM and WRM, one "
         "for the others; attacks on 1,000 random test images. Clipped attacks, FGM and IFGM are on the first "
         "seed alone.",

@@ -314,7 +314,7 @@ STUDY = Study(
     name="mnist-inf",
     title="MNIST: L2-WRM beside methods trained in the sup-norm",
     labels=("sec:infElse-2WRM", "eq:inf-from-2", "fig:mnist-infwrm2", "fig:mnist-infwrm2big"),
-    minutes={Scale.QUICK: 1.5, Scale.PAPER: 120},
+    minutes={Scale.QUICK: 1.5, Scale.FULL: 120},
     parts=_parts,
     pictures=tuple(
         Picture(name, f"{words} ({_LABELS[name]}). {_BARS}", draw_family(name, _marks))
@@ -322,7 +322,7 @@ STUDY = Study(
     ),
     verdicts=lambda measured: sup_norm_verdicts(measured, _LABELS),
     text=_text,
-    scope={Scale.QUICK: QUICK_FAMILY, Scale.PAPER: SHORTER},
+    scope={Scale.QUICK: QUICK_FAMILY, Scale.FULL: SHORTER},
     datasets=("mnist",),
     training=mnist_training,
 )
@@ -369,7 +369,7 @@ PROX_STUDY = Study(
     name="mnist-prox",
     title="MNIST: all methods in the sup-norm",
     labels=("eqn:sup-cost", "fig:mnist-proxsmall", "fig:mnist-proxbig"),
-    minutes={Scale.QUICK: 1.5, Scale.PAPER: 60},
+    minutes={Scale.QUICK: 1.5, Scale.FULL: 60},
     parts=_prox_parts,
     pictures=(
         Picture(
@@ -381,7 +381,7 @@ PROX_STUDY = Study(
     ),
     verdicts=lambda measured: sup_norm_verdicts(measured, _PROX_LABELS, "Similar trends: "),
     text=_prox_text,
-    scope={Scale.QUICK: QUICK_FAMILY, Scale.PAPER: SHORTER},
+    scope={Scale.QUICK: QUICK_FAMILY, Scale.FULL: SHORTER},
     datasets=("mnist",),
     training=mnist_training,
 )

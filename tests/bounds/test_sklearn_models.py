@@ -13,8 +13,10 @@ import torch
 from sklearn.compose import ColumnTransformer
 from sklearn.datasets import load_iris
 from sklearn.decomposition import PCA, TruncatedSVD
+from sklearn.feature_selection import SelectKBest
 from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
 from sklearn.metrics import log_loss
+from sklearn.model_selection import GridSearchCV
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.neural_network import MLPClassifier, MLPRegressor
 from sklearn.pipeline import make_pipeline
@@ -32,7 +34,7 @@ import certus
 from certus.bounds.sklearn_models import read_estimator
 from certus.data import Samples
 from certus.errors import ArgumentError, UnreadableModelError
-from certus.estimators import RobustClassifier
+from certus.estimators import RobustClassifier, RobustRegressor
 from tests.bounds.parameter_space import CLASSES
 
 X, LABELS = load_iris(return_X_y=True)
@@ -64,9 +66,12 @@ MODELS = {
     "components": make_pipeline(PCA(3, whiten=True, random_state=0), LogisticRegression()),
     "truncated": make_pipeline(TruncatedSVD(2, random_state=0), None, LogisticRegression()),
     "columns": make_pipeline(COLUMNS, FunctionTransformer(), LogisticRegression()),
+    "selected": make_pipeline(SelectKBest(k=3), StandardScaler(), LogisticRegression()),
+    "own": make_pipeline(StandardScaler(), RobustClassifier(network=(3,), epochs=2, random_state=0)),
     "nested": make_pipeline(make_pipeline(StandardScaler(), PCA(2)), MLPClassifier((4,), max_iter=9)),
 }
 REGRESSIONS = {
+    "own": make_pipeline(PCA(3), RobustRegressor(rho=0.01, epochs=2, random_state=0)),
     "ridge": Ridge(),
     "least squares": LinearRegression(fit_intercept=False),
     "standard": make_pipeline(StandardScaler(), Ridge()),
@@ -83,11 +88,11 @@ def test_read_classifiers_predict_the_same(name: str, several: bool) -> None:
     model = fitted(MODELS[name], X[kept], WORDS[kept])
     reading = read_estimator(model)
     outputs = reading.network(torch.from_numpy(ROWS)).detach().numpy()
-    codes = outputs.argmax(1) if several else (outputs[:, 0] > 0).astype(int)
+    codes = outputs.argmax(1) if outputs.shape[1] > 1 else (outputs[:, 0] > 0).astype(int)
     assert reading.classes is not None
     assert (reading.classes[codes] == model.predict(ROWS)).all()
     if hasattr(model, "decision_function"):
-        found = outputs if several else outputs[:, 0]
+        found = outputs if several else outputs[:, -1] - (outputs[:, 0] if outputs.shape[1] == 2 else 0)
         assert np.allclose(found, model.decision_function(ROWS), rtol=1e-9, atol=1e-9)
 
 
@@ -161,10 +166,6 @@ class Changed(LogisticRegression):  # type: ignore[misc]
     [
         (Changed(), "Changed is not read exactly$"),
         (
-            make_pipeline(StandardScaler(), RobustClassifier(network=(), epochs=1)),
-            r"RobustClassifier is not read exactly \(it has a `certify` of its own\)",
-        ),
-        (
             make_pipeline(PolynomialFeatures(2), LogisticRegression(max_iter=2000)),
             "PolynomialFeatures is not known",
         ),
@@ -183,6 +184,21 @@ def test_unsupported_estimators(model: Any, words: str) -> None:
         read_estimator(fitted(model, X, LABELS))
     with pytest.raises(UnreadableModelError, match="LogisticRegression is not fitted"):
         read_estimator(LogisticRegression())
+
+
+@pytest.mark.parametrize("searched", [False, True])
+def test_estimators_of_ones_own(searched: bool) -> None:
+    """As by their own method, with the prices that they were fitted with."""
+    own = RobustClassifier(rho=0.01, network=(4,), epochs=3, random_state=0)
+    model = GridSearchCV(own, {"epochs": [2, 3]}, cv=2) if searched else own
+    model.fit(X[TWO], WORDS[TWO])
+    best = model.best_estimator_ if searched else model
+    expected = best.certify(X[TWO], WORDS[TWO], rho=0.01)
+    certificate = certus.certify(model, (X[TWO], WORDS[TWO]), rho=0.01)
+    assert certificate.bound(0.01) == pytest.approx(expected.bound(0.01), rel=1e-6)
+    assert certificate.error_bound(0.01) == pytest.approx(expected.error_bound(0.01), rel=1e-6)
+    with pytest.raises(UnreadableModelError, match="GridSearchCV has no model: fit it, with refit=True"):
+        certus.certify(GridSearchCV(own, {"epochs": [2]}), (X, WORDS), rho=0.01)
 
 
 def test_a_model_that_says_something_else_is_refused() -> None:

@@ -608,7 +608,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
         ),
         "XGBoost objective binary:logitraw",
     ),
-    "own objective": (lambda: _xgboost(objective=_gradient), "XGBRegressor with an objective of your own"),
+    "own objective": (lambda: _xgboost(objective=_gradient), "XGBRegressor with a custom objective"),
     "missing": (lambda: _xgboost(missing=-999.0), r"XGBRegressor\(missing=-999.0\)"),
     "linear booster": (lambda: _xgboost(booster="gblinear"), "XGBoost booster gblinear"),
     "vector leaves": (
@@ -649,7 +649,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "early predictions": (lambda: _lightgbm(pred_early_stop=True), "LightGBM's option pred_early_stop"),
     "own objective of lightgbm": (
         lambda: _lightgbm(objective=_gradient),
-        "LGBMRegressor with an objective of your own",
+        "LGBMRegressor with a custom objective",
     ),
     "ordered categories": (
         lambda: lightgbm.LGBMClassifier(n_estimators=2, verbose=-1, n_jobs=1).fit(

@@ -4,17 +4,20 @@ formulas."""
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import ot
 import pytest
 import torch
 from scipy.integrate import quad
+from torch import Tensor, nn
 
 from certus import SquaredL2
 from certus.certificates.covering_number_bounds import (
     attained_budget_error,
     lipschitz_cover,
     lipschitz_error,
+    softmax_uniform_error,
     uniform_error,
 )
 from certus.certificates.transport import estimated_distance, transport_distance
@@ -196,3 +199,69 @@ def test_the_papers_terms() -> None:
         attained_budget_error(10, 0.05, lambda width: 1e30, **constants)
     with pytest.raises(ArgumentError, match="`b1` must be positive and finite; got 0"):
         uniform_error(900, 4.0, 3.0, cover, b1=0, b2=2.5)
+
+
+RINGS: dict[str, Any] = {"classes": 3, "inputs": 2, "norm": 1.5, "radius": 2.0, "gamma": 1.5}
+
+
+def test_the_constants_of_the_uniform_bound_hold_at_random_weights() -> None:
+    """φ_γ by brute force over a grid: within [0, M], and √2·R-Lipschitz in W."""
+    norm, radius, gamma = 1.5, 2.0, 1.5
+    ceiling = math.log(3) + math.sqrt(2) * norm * radius + norm**2 / (2 * gamma)
+    slope = math.sqrt(2) * (radius + math.sqrt(2) * norm / (2 * gamma))
+    axis = torch.linspace(-1.5, 1.5, 61, dtype=torch.float64)
+    moves = torch.cartesian_prod(axis, axis)
+    generator = torch.Generator().manual_seed(0)
+
+    def surrogate(weights: Tensor, point: Tensor) -> float:
+        losses = nn.functional.cross_entropy(
+            (point + moves) @ weights.T, torch.zeros(len(moves), dtype=torch.long), reduction="none"
+        )
+        return float((losses - gamma * moves.square().sum(1)).max())
+
+    for _ in range(200):
+        pair = torch.randn(2, 3, 2, generator=generator, dtype=torch.float64)
+        pair *= norm / torch.linalg.matrix_norm(pair).clamp_min(norm)[:, None, None]
+        point = torch.randn(2, generator=generator, dtype=torch.float64)
+        point *= radius / point.norm().clamp_min(radius)
+        first, second = (surrogate(weights, point) for weights in pair)
+        assert 0 <= first <= ceiling
+        assert abs(first - second) <= slope * float(torch.linalg.matrix_norm(pair[0] - pair[1])) + 1e-9
+
+
+def test_the_uniform_bound_is_hoeffdings_over_a_net() -> None:
+    """No width gives less than the best of its grid, up to the grid's factor of 2."""
+    ceiling = math.log(3) + math.sqrt(2) * 3.0 + 0.75
+    slope = math.sqrt(2) * (2.0 + math.sqrt(2) / 2)
+    found = softmax_uniform_error(1000, 0.1, **RINGS)
+    widths = [10 ** (-power / 20) for power in range(200)]
+    other = [
+        ceiling * math.sqrt((math.log(10) + 6 * math.log1p(3.0 / width)) / 2000) + 2 * slope * width
+        for width in widths
+    ]
+    assert min(other) <= found * (1 + 1e-3)
+    assert found <= 1.05 * min(other)
+
+
+def test_the_uniform_bound_falls_with_samples_and_says_nothing_of_large_classes() -> None:
+    errors = [softmax_uniform_error(count, 0.1, **RINGS) for count in (10**3, 10**5, 10**7)]
+    assert errors == sorted(errors, reverse=True)
+    assert 8 < errors[0] / errors[1] < 11  # √100, but for the logarithm
+    large = RINGS | {"classes": 10, "inputs": 71_000}  # as many weights as the MNIST network has
+    assert softmax_uniform_error(60_000, 0.1, **large) > math.log(10) + math.sqrt(2) * 3.0 + 0.75
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"classes": 1}, "`classes` must be a whole number, at least 2"),
+        ({"inputs": 0}, "`inputs` must be a whole number, at least 1"),
+        ({"norm": 0.0}, "`norm` must be positive and finite"),
+        ({"gamma": math.inf}, "`gamma` must be positive and finite"),
+    ],
+)
+def test_a_class_without_a_uniform_bound(options: dict[str, float], message: str) -> None:
+    with pytest.raises(ArgumentError, match=message):
+        softmax_uniform_error(10, 0.1, **(RINGS | options))
+    with pytest.raises(ArgumentError, match="`failure` must lie between 0 and 1"):
+        softmax_uniform_error(10, 1.0, **RINGS)

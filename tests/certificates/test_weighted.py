@@ -67,7 +67,7 @@ def test_options_that_exclude_weights() -> None:
     model, data = mlp(2, [4], 2, "softplus").double(), Samples(INPUTS, LABELS, COPIES.double())
     with pytest.raises(ArgumentError, match=r"`data` must be independent draws .* got weighted samples"):
         certify(model, data, rho=0.1, confidence=0.95)
-    with pytest.raises(ArgumentError, match="`epsilon` must be left out for a sample with weights"):
+    with pytest.raises(ArgumentError, match="`epsilon` must be left out for weighted samples"):
         certify(model, data, rho=0.1, epsilon=0.1)
 
     class Odd(torch.nn.Module):

@@ -58,7 +58,7 @@ def test_claims_that_are_not_proven_end_with_1(place: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--epsilon", "36/0"], "nor a fraction such as 36/255"),
+        (["--epsilon", "36/0"], "`--epsilon` must be a number, or a fraction such as 36/255"),
         (["--epsilon", "-1"], "`--epsilon` must be finite"),
         (["--epsilon", "0.1", "--claimed-accuracy", "58"], "`--claimed-accuracy` must lie between 0 and 1"),
     ],

@@ -188,7 +188,7 @@ def test_inputs_may_move_everywhere(folder: Path) -> None:
 
 def test_a_confidence_needs_data_that_were_held_out(folder: Path) -> None:
     done = certus("certify", "run", *ASK, "--confidence", "0.9", "--split", "train", folder=folder)
-    refused(done, "needs data that the run has not trained on; got its split train")
+    refused(done, "needs data that the run was not trained on")
     trained = open_run(RunDirectory.open(folder / "run"))
     mixed = Samples(
         torch.cat([trained.data.test.inputs[:5], trained.data.train.inputs[7:9]]),

@@ -163,7 +163,7 @@ def test_weights_from_elsewhere(trained: Path) -> None:
         assert done.returncode == 0, done.stderr
         assert json.loads(done.stdout)["result"]["test"]["accuracy"] == found
     other = ["--model", "mlp:9:elu", "--data", "digits", "--weights", "mine.safetensors", "-o", "runs/no"]
-    refused(certus("import", *other, folder=trained), "`--weights` must fit the model mlp:9:elu")
+    refused(certus("import", *other, folder=trained), "`--weights` must fit the model; size mismatch")
     torch.save(model.state_dict(), trained / "mine.pt")
     pickled = ["import", *options, "--weights", "mine.pt", "-o", "runs/no"]
     refused(certus(*pickled, folder=trained), "is a pickled file")

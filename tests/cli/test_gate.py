@@ -162,7 +162,10 @@ def test_a_vote_is_judged_by_smoothing(place: Path) -> None:
     refused(certus("gate", "run", *requirements("vote<=1", "recall[0]>=0"), folder=place), "by smoothing")
 
 
-@pytest.mark.parametrize(("limit", "code"), [("error<=100%@rho=0.002", 0), ("error<=0@rho=0.002", 1)])
+@pytest.mark.parametrize(
+    ("limit", "code"),
+    [pytest.param("error<=100%@rho=0.002", 0, marks=pytest.mark.soak), ("error<=0@rho=0.002", 1)],
+)
 def test_the_ci_file_of_the_page(place: Path, tmp_path: Path, limit: str, code: int) -> None:
     """The step of the workflow in docs/gate.md, run by bash as a runner does, with a limit of ours."""
     step = re.search(r"- run: >\n((?: {10}.*\n)+)", PAGE.read_text(encoding="utf-8"))

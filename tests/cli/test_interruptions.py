@@ -66,7 +66,7 @@ INTERRUPTED: dict[str, tuple[list[str], Moment, str]] = {
     ),
     "export": (
         ["export", "run", "-o", "x.json"],
-        BeforeCalling("certus.runs.prediction:write_atomically"),
+        BeforeCalling("certus.cli.export:write_atomically"),
         NOTHING,
     ),
     "distance": (

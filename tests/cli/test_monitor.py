@@ -172,6 +172,29 @@ def test_large_files_are_read_in_pieces(place: Path, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.usefixtures("undrawn")
+def test_dates_that_can_be_read_in_two_ways_need_their_format(place: Path, tmp_path: Path) -> None:
+    """All days are 12 or less; the run itself drops the dates."""
+    new = [line | {"when": f"{at % 12 + 1:02}/{1 + at % 2:02}/2016"} for at, line in enumerate(rows(1))]
+    write(tmp_path / "new.csv", new)
+    asked: tuple[str, ...] = ("run", str(tmp_path / "new.csv"), "--chunks", "month", "--dates", "when")
+    asked += ("-o", str(tmp_path / "m.jsonl"), "--json")
+    refused(certus("monitor", *asked, folder=place), "one way only")
+    done = certus("monitor", *asked, "--date-format", "%d/%m/%Y", folder=place)
+    assert [line["name"] for line in lines(done.stdout)] == ["2016-01", "2016-02"], done.stderr
+
+
+def test_a_category_that_the_run_never_had_raises_an_alarm(place: Path, tmp_path: Path) -> None:
+    """A third of the rows."""
+    new = [line | ({"town": "z"} if at % 3 == 0 else {}) for at, line in enumerate(rows(1))]
+    write(tmp_path / "new.csv", new)
+    answers = {}
+    for name in ("same.csv", str(tmp_path / "new.csv")):
+        done = certus("monitor", "run", name, "--json", "-o", str(tmp_path / "m.jsonl"), folder=place)
+        (answers[name],) = lines(done.stdout)
+    assert [each["verdict"] == "alarm" for each in answers.values()] == [False, True]
+    assert [len(each["by_column"]) for each in answers.values()] == [2, 2]
+
+
 def test_refusals(place: Path, tmp_path: Path) -> None:
     for options, message in (
         (("gone.csv",), "gone.csv"),
@@ -187,6 +210,15 @@ def test_refusals(place: Path, tmp_path: Path) -> None:
     write(tmp_path / "odd.csv", [{"income": "many", "town": "a", "label": "yes"}])
     done = certus("monitor", "run", str(tmp_path / "odd.csv"), folder=place)
     refused(done, "must hold numbers in column")
+    refused(certus("monitor", "run", str(tmp_path), folder=place), "`NEW` must be one of")
+    write(tmp_path / "odd.csv", [line | {"income": "many"} for line in rows(1)[:30]])
+    odd, results = str(tmp_path / "odd.csv"), str(tmp_path / "m.jsonl")
+    done = certus("monitor", "run", odd, "--na", "many", "-o", results, folder=place)
+    assert done.returncode == 1, done.stderr  # an alarm: all incomes are missing
+    header = "income,town,label\n"
+    for few, message in (("", "hold at least one row"), ("1,a,yes\n", "hold at least 2 rows")):
+        (tmp_path / "few.csv").write_text(header + few)
+        refused(certus("monitor", "run", str(tmp_path / "few.csv"), folder=place), message)
 
 
 def test_without_a_certificate_it_says_how_to_make_one(place: Path, tmp_path: Path) -> None:
@@ -219,7 +251,7 @@ def test_a_budget_from_history(place: Path) -> None:
     assert "(estimated)" in done.stderr
     for options, message in (
         (("--rho", "from:gone.csv"), "gone.csv"),
-        (("--rho", "many"), "`--rho` must be a number; got 'many'"),
+        (("--rho", "many"), "`--rho` must be a number, or from:FILE; got 'many'"),
         (("--rho", "0.1", "--quantile", "0.5"), "`--quantile` must be left out without --rho from:FILE"),
         (("--rho", "from:moved.csv", "--quantile", "2"), "`--quantile` must lie between 0 and 1"),
     ):

@@ -23,6 +23,7 @@ REFUSED = {
     "rate": ([*TRAIN, "--lr", "1e300"], "`--lr` must be at most 1e+30; got 1e+300"),
     "decay": ([*TRAIN, "--weight-decay", "1e308"], "`--weight-decay` must be at most 1e+30; got 1e+308"),
     "tolerance": ([*TRAIN, "--tolerance", "inf"], "`--tolerance` must be finite and not negative; got inf"),
+    "device": ([*TRAIN, "--device", "mps"], "`--device` must be a device of this machine: auto, cpu"),
     "no tolerance": (
         [*TRAIN, "--tolerance", "nan"],
         "`--tolerance` must be finite and not negative; got nan",

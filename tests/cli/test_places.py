@@ -116,7 +116,10 @@ REFUSED = {
         [*ATTACK, "-o", "/proc/x.json"],
         "`--output` must lie in a folder that can be written to",
     ),
-    "plot into a device": ([*ATTACK, "--plot", "null"], "`--plot` must be a file. Cannot write null"),
+    "plot into a device": (
+        [*ATTACK, "--plot", "null"],
+        "`--plot` must be a file that can be written: Cannot write null",
+    ),
     "unknown format": ([*ATTACK, "--plot", "x.xyz"], "`--plot` must name a picture that can be drawn"),
     "no format": ([*ATTACK, "--plot", "x"], "its name has no ending such as .png"),
     "one file for both": (
@@ -134,7 +137,7 @@ REFUSED = {
     "predict over a run": (["predict", "run", "x.csv", "-o", "other/run.json"], "which belongs to a run"),
     "predict into a pipe": (
         ["predict", "run", "x.csv", "-o", "pipe"],
-        "`--output` must be a file. Cannot write",
+        "`--output` must be a file that can be written: Cannot write",
     ),
     "export over a run": (["export", "run", "-o", "run/model.safetensors"], "which belongs to a run"),
     "export into a device": (["export", "run", "-o", "null"], "Cannot write null: it is a device"),

@@ -17,41 +17,61 @@ SLOW = ("torch", "numpy", "scipy", "sklearn", "matplotlib", "plotly", "lightning
 """Importing torch alone takes seconds."""
 
 
-def _loaded_by(*arguments: str) -> tuple[int, str, list[str]]:
-    """The exit code of ``certus`` in a process of its own, all it says, and what it loaded of the slow."""
-    code = (
-        "import json, sys\n"
-        "from certus.__main__ import start\n"
-        f"sys.argv = ['certus', *{list(arguments)!r}]\n"
-        "try: start()\n"
-        "except SystemExit as ended: code = ended.code\n"
-        f"print(json.dumps([code, [name for name in {SLOW!r} if name in sys.modules]]))\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    *said, last = done.stdout.splitlines()
-    ended, loaded = json.loads(last)
-    return ended, "\n".join([*said, done.stderr]), loaded
+QUICK = {
+    "--help": (0, "Train models that are robust"),
+    "--version": (0, "certus 0."),
+    "trian": (2, "No such command 'trian'. Did you mean 'train'?"),
+    "train digits --ephocs 3": (2, "--ephocs"),
+    "certify --help": (0, "--confidence"),
+    "runs nowhere": (0, "There is no folder nowhere."),
+    "data list": (0, "handwritten digits"),
+    "certify": (2, "Missing argument 'RUN'."),
+    "train wine --rho -1": (2, "`--rho` must be positive and finite; got -1.0."),
+    "train wine --method erm --gamma 2": (2, "`--gamma` must be left out for erm"),
+    "attack run --attack fgsm --steps 3": (2, "`--steps` must be left out for fgsm"),
+    "compare a b --epsilon far": (2, "`--epsilon` must be a number, or from:RUN"),
+}
+"""Line → exit code, and words of the answer."""
+SLOW_LINE = "certify nowhere"
+
+CODE = """
+import contextlib, io, json, sys
+from certus.__main__ import start
+
+for line in json.loads(sys.argv[1]):
+    sys.argv, said = ["certus", *line.split()], io.StringIO()
+    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+        try:
+            start()
+        except SystemExit as ended:
+            code = ended.code
+    loaded = [name for name in SLOW if name in sys.modules]
+    print(json.dumps([line, [code, said.getvalue(), loaded]]))
+"""
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "words"),
-    [
-        (["--help"], 0, "Train models that are robust"),
-        (["--version"], 0, "certus 0."),
-        (["trian"], 2, "No such command 'trian'. Did you mean 'train'?"),
-        (["train", "digits", "--ephocs", "3"], 2, "--ephocs"),
-        (["certify", "--help"], 0, "--confidence"),
-        (["runs", "nowhere"], 0, "There is no folder nowhere."),
-        (["data", "list"], 0, "handwritten digits"),
-        (["certify"], 2, "Missing argument 'RUN'."),
-    ],
-    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
-)
-def test_nothing_slow_is_imported(arguments: list[str], code: int, words: str) -> None:
-    ended, said, loaded = _loaded_by(*arguments)
-    assert ended == code
-    assert words in said
+@pytest.fixture(scope="module")
+def answers() -> dict[str, tuple[int, str, list[str]]]:
+    """Exit codes of lines, one after the other in one process; all that it said, and what it has loaded."""
+    lines = json.dumps([*QUICK, SLOW_LINE])
+    command = [sys.executable, "-c", f"SLOW = {SLOW!r}\n{CODE}", lines]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return dict(map(json.loads, done.stdout.splitlines()))
+
+
+@pytest.mark.parametrize(("line", "expected"), QUICK.items(), ids=QUICK)
+def test_nothing_slow_is_imported(
+    line: str, expected: tuple[int, str], answers: dict[str, tuple[int, str, list[str]]]
+) -> None:
+    code, said, loaded = answers[line]
+    assert code == expected[0]
+    assert expected[1] in said
     assert loaded == []
+
+
+def test_the_test_would_notice(answers: dict[str, tuple[int, str, list[str]]]) -> None:
+    """A command that does its work does load what is slow."""
+    assert "torch" in answers[SLOW_LINE][2]
 
 
 @pytest.mark.parametrize(
@@ -60,7 +80,7 @@ def test_nothing_slow_is_imported(arguments: list[str], code: int, words: str) -
         "train": "Missing argument 'DATA'.",
         "train digits --lr abc": "`--lr` must be a number; got 'abc'.",
         "train digits --epochs 1.5": "`--epochs` must be a whole number; got '1.5'.",
-        "certify run --rho 1 --rho x": "`--rho` must be a number; got '1', 'x'.",
+        "certify run --rho 1 --rho x": "`--rho` must be a number, or from:FILE; got '1', 'x'.",
         "train digits --method wmr": "got 'wmr'. Did you mean wrm?",
         "data fetch": "No such command 'fetch'. `certus data --help` lists them.",
         "data gett": "No such command 'gett'. Did you mean 'get'?",
@@ -83,11 +103,6 @@ def test_mistakes_of_typing(line: str, words: str, tmp_path: Path) -> None:
 def test_usage_names_arguments_as_errors_do(command: str, usage: str) -> None:
     said = CliRunner().invoke(app, [command, "--help"], prog_name="certus").stdout
     assert said.splitlines()[0] == f"Usage: {usage}"
-
-
-def test_the_test_would_notice() -> None:
-    """A command that does its work does load what is slow."""
-    assert "torch" in _loaded_by("distance", "wine", "wine")[2]
 
 
 def test_the_list_of_commands_has_one_line_each() -> None:

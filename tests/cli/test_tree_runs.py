@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zipfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,12 +15,13 @@ from sklearn.ensemble import GradientBoostingRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from certus._format import at_most
 from certus.certificates.files import read_certificate, write_certificate
 from certus.certificates.trees import EncodedRows, certify_trees
 from certus.errors import VerificationError
 from certus.kernel.evidence import Evidence
 from certus.runs.settings import CertifySettings
-from certus.runs.tree_run import chosen_rows, load_tree_run, verify_for_tree_run
+from certus.runs.tree_run import certify_tree_run, chosen_rows, load_tree_run, verify_for_tree_run
 from tests.cli.test_cli import certus, refused
 
 HERE = ("--data", "csv:people.csv")
@@ -59,7 +61,21 @@ def test_a_file_is_imported_certified_and_verified(folder: Path) -> None:
     done = certus("verify", file, folder=folder)
     assert done.returncode == 0, done.stderr
     refused(certus("verify", file, "--recompute", folder=folder), "--recompute")
-    refused(certus("report", "runs/b", folder=folder), "tree model")
+    page = ("report", "runs/b", "-o", "page.html", "--require", "error<=100%@rho=0.01")
+    done = certus(*page, folder=folder)
+    assert done.returncode == 0, done.stderr
+    text = (folder / "page.html").read_text()
+    assert '<div class="verdict pass"' in text
+    assert f"≤ {at_most(100 * bracket['error_high'], 1)}%" in text[: text.index("<script")]
+    assert "certus monitor" not in text[: text.index("<script")]
+    for name in ("one.zip", "two.zip"):
+        done = certus("bundle", "runs/b", "-o", name, folder=folder)
+        assert done.returncode == 0, done.stderr
+    assert (folder / "one.zip").read_bytes() == (folder / "two.zip").read_bytes()
+    with zipfile.ZipFile(folder / "one.zip") as archive:
+        assert b"What can be relied on" in archive.read("report.html")
+    refused(certus("report", "runs/b", "--samples", "5", folder=folder), "--samples")
+    refused(certus("attack", "runs/b", "--epsilon", "0.1", folder=folder), "tree model")
     done = certus("sensitivity", "runs/b", "--samples", "6", "--json", folder=folder)
     assert done.returncode == 0, done.stderr
     features = {each["feature"]: each for each in json.loads(done.stdout)["features"]}
@@ -103,6 +119,50 @@ def test_code_is_executed_only_where_it_is_allowed(folder: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
+def test_labels_in_another_order_are_noticed(folder: Path) -> None:
+    """A file without names has its classes in the order of the sorted labels."""
+    text = (folder / "people.csv").read_text()
+    (folder / "swapped.csv").write_text(text.replace("yes", "agreed").replace(",no", ",refused"))
+    (folder / "renamed.csv").write_text(text.replace("yes", "refused").replace(",no", ",agreed"))
+    said = []
+    for name in ("swapped", "renamed"):
+        options = ("--data", f"csv:{name}.csv", "-o", f"runs/{name}")
+        done = certus("import", "model.dat", *options, folder=folder)
+        assert done.returncode == 0, done.stderr
+        said.append("more often" in " ".join(done.stdout.split()))
+    assert said == [True, False]
+
+
+def test_gaps_have_prices(folder: Path) -> None:
+    """Cells may go missing at a price, in a worst table that the model itself predicts otherwise."""
+    random = np.random.default_rng(1)
+    inputs = random.normal(size=(80, 2)).round(3)
+    inputs[random.random(80) < 0.4, 0] = np.nan
+    labels = np.where(np.isnan(inputs[:, 0]), "no", "yes")
+    lines = [f"{'' if np.isnan(a) else a},{b},{label}" for (a, b), label in zip(inputs, labels, strict=True)]
+    (folder / "gaps.csv").write_text("\n".join(["age,size,pays", *lines]))
+    model = LGBMClassifier(n_estimators=5, num_leaves=3, min_child_samples=5, verbose=-1)
+    model.fit(inputs, labels).booster_.save_model(folder / "gaps.dat")
+    costs = {}
+    for name, options in {"free": (), "gaps": ("--gap-cost", "age=0.25")}.items():
+        run = folder / "runs" / name
+        done = certus(
+            "import", "gaps.dat", "--data", "csv:gaps.csv", "-o", f"runs/{name}", *options, folder=folder
+        )
+        assert done.returncode == 0, done.stderr
+        certificate = certify_tree_run(load_tree_run(run), CertifySettings(rho=(0.1,), samples=10))
+        assert certificate.attained_error_cost is not None
+        assert certificate.proven_error_cost is not None
+        costs[name] = certificate.attained_error_cost.tolist(), certificate.proven_error_cost.tolist()
+    # The label says whether the age is missing: an error costs 0.25 in each row, and ∞ without a price.
+    assert costs["gaps"][0] == pytest.approx([0.25] * 10)
+    assert costs["gaps"][1] == pytest.approx([0.25] * 10, rel=0.05)
+    assert costs["free"][1] == [np.inf] * 10
+    (folder / "whole.csv").write_text("age,size,price\n1,2,3\n2,3,4")
+    place = ("model.joblib", "--data", "csv:whole.csv", "--allow-code", "--gap-cost", "age=1")
+    refused(certus("import", *place, "-o", "runs/none", folder=folder), "whose gaps the model takes")
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -113,6 +173,8 @@ def test_code_is_executed_only_where_it_is_allowed(folder: Path) -> None:
         (("people.csv", *HERE), "XGBoost (.json, .ubj)"),
         (("model.dat", *HERE, "--model", "mlp:4"), "--model"),
         (("model.dat", *HERE, "--feature-cost", "wage=2"), "wage"),
+        (("model.dat", *HERE, "--gap-cost", "wage=2"), "--gap-cost"),
+        (("model.dat", *HERE, "--gap-cost", "age=0"), "be positive"),
         (HERE, "MODEL_FILE"),
     ],
 )

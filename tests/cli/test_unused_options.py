@@ -11,6 +11,7 @@ from tests.cli.test_cli import QUICK, certus, refused
 TRAINING = {
     "erm": {
         "--tolerance 0.1": "`--tolerance` must be left out for erm: it is for wrm; got 0.1.",
+        "--inner-precision bfloat16": "`--inner-precision` must be left out for erm: it is for wrm",
         "--no-clip": "`--no-clip` must be left out for erm: it is for wrm, fgsm, bim, pgd.",
         "--clip": "`--clip` must be left out for erm: ",
         "--gamma 1": "`--gamma` must be left out for erm: it is for wrm; got 1.0.",

@@ -11,7 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from certus.costs import Cost, Mahalanobis, Masked, SquaredL2, SquaredLp, WeightedL2, feature_mask, patch_mask
+from certus.costs import (
+    Cost,
+    Mahalanobis,
+    Masked,
+    SquaredL2,
+    SquaredLp,
+    SquaredSup,
+    WeightedL2,
+    feature_mask,
+    patch_mask,
+)
 from certus.norms import L2, SUP, DiagonalNorm, Lp, MatrixNorm, Norm
 from tests.problems import SHARP_COSTS, SMOOTH_COSTS, PlaneCost
 
@@ -124,3 +134,15 @@ def test_weights_are_cast_to_the_inputs() -> None:
     moved, origin = torch.ones(1, 2, dtype=torch.float64), torch.zeros(1, 2, dtype=torch.float64)
     assert WeightedL2(torch.tensor([1.0, 2.0]))(moved, origin).dtype == torch.float64
     assert Mahalanobis(torch.eye(2))(moved, origin).dtype == torch.float64
+
+
+@pytest.mark.parametrize("p", [2.5, 3.0, 8.0])
+def test_between_2_and_infinity_the_sup_norm_is_cheaper_and_the_modulus_is_0(p: float) -> None:
+    """So certificates for the sup-norm hold there; and a step t along e₂ adds (2/p)·t^p to the cost at e₁."""
+    moves = torch.randn(200, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    zeros = torch.zeros_like(moves)
+    assert bool((SquaredSup()(moves, zeros) <= (moves.abs() ** p).sum(1) ** (2 / p)).all())
+    for t in (0.1, 0.01):
+        bent = (1 + t**p) ** (2 / p) - 1
+        assert bent == pytest.approx(2 / p * t**p, rel=0.02)
+    assert bent < 0.5 * t**2  # below any parabola in the end, for p near 2 too

@@ -16,7 +16,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 import certus
 from certus.datasets import SplitDataset, breast_cancer, diabetes, wine
 from certus.datasets.base import Targets, digest_arrays, in_fifths
-from certus.datasets.tables import Column, contents, table
+from certus.datasets.encoding import Column, contents, table
 from certus.domains import Box, Unbounded
 from certus.errors import ArgumentError
 

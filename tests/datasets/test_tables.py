@@ -15,8 +15,8 @@ from pyarrow import parquet
 
 from certus.datasets import SplitDataset, TableOptions, from_frame, load
 from certus.datasets.cells import Reading, read_cells
+from certus.datasets.encoding import MISSING_CATEGORY, OTHER_CATEGORY, decode_rows
 from certus.datasets.new_data import load_like
-from certus.datasets.tables import MISSING_CATEGORY, OTHER_CATEGORY, decode_rows
 from certus.errors import ArgumentError
 
 COUNT = 40

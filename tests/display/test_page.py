@@ -9,17 +9,17 @@ import io
 import json
 import re
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from certus._format import at_least, at_most
 from certus.certificates.files import read_certificate
 from certus.display.report.contents import scope
-from certus.display.report.opening import certified_recalls
+from certus.display.report.opening import GLOSSARY, Purpose, Subject, certified_recalls, opening_of
 from certus.display.report.page import slider
 from certus.runs import load_run
 from certus.smoothing import SmoothedCertificate
@@ -77,7 +77,7 @@ def test_it_opens_with_what_is_stated(place: Path, text: str) -> None:
     low, high = at_least(100 * one.error_low, 1), at_most(100 * one.error_high, 1)
     said = re.search(rf"{re.escape(f'{one.distance:.3g}')} .*?{low}% \(stated.*?{high}% \(proven", text)
     assert said is not None
-    assert "No certificate yet: certus certify &lt;b&gt;&amp;amp; --rho 0.01 makes one." in text
+    assert "No certificate yet: `certus certify &lt;b&gt;&amp;amp; --rho 0.01` writes one." in text
 
 
 def test_how_often_it_errs_now_is_said_once_of_the_same_samples(place: Path, text: str) -> None:
@@ -165,7 +165,7 @@ def test_the_certificate_in_noise_is_the_one_in_the_file(place: Path, text: str)
     found = SmoothedCertificate.load(place / "run/certificate/smoothing.json")
     low, high = found.lower(0.01, "vote"), found.bound(0.01, "vote")
     words = f"err or abstain on {at_least(100 * low, 1)}% (stated) and on at most "
-    assert f"{words}{at_most(100 * high, 1)}% (stated, with confidence 0.95)" in text
+    assert f"{words}{at_most(100 * high, 1)}% (proven, with confidence 0.95)" in text
     for name in ("error", "vote"):
         most, least = (line["y"] for line in _told(text)["charts"][f"noise-0-{name}"]["data"][:2])
         place_of = _told(text)["charts"][f"noise-0-{name}"]["data"][0]["x"].index(0.1)
@@ -401,9 +401,8 @@ def test_recall_in_the_worst_case_is_below_any_attack(place: Path) -> None:
     assert found.attained_error_cost is not None
     assert found.proven_error_cost is not None
     trained = load_run(place / "run", data=f"npz:{place / 'data.npz'}")
-    report = SimpleNamespace(certificate=found, trained=trained)
     rho = max(found.rhos)
-    recalls = certified_recalls(report, found.bracket(rho))  # type: ignore[arg-type]
+    recalls = certified_recalls(found, found.bracket(rho))
     targets = trained.data.test.targets
     assert set(recalls) >= set(targets.unique().tolist())
     for label in targets.unique().tolist():
@@ -439,3 +438,54 @@ def test_numbers_are_there_without_scripts(place: Path, text: str) -> None:
     body = text[: text.index("<script")]
     assert f">{at_most(bracket.loss_high)}</td>" in body
     assert f">{at_least(bracket.error_low or 0.0)}</td>" in body
+
+
+def _subject(found: Any, **changes: Any) -> Subject:
+    facts: dict[str, Any] = {"name": "a run", "certificate": found, "smoothed": None, "classes": 3}
+    facts |= {"class_names": ["a", "b", "c"], "targets": torch.tensor([0, 1, 1]), "rows": "3 test rows"}
+    facts |= {"error": 0.25, "loss": 0.5, "squared": False, "target_scale": None, "units": "pixels"}
+    facts |= {"example": lambda rho: f"as when x alone changes by {rho:g} in every row", "training": None}
+    return Subject(**(facts | changes))
+
+
+def test_a_limit_that_is_not_met_is_open_or_known_to_be_exceeded(place: Path) -> None:
+    """By the attained side: below the limit it is open, above it the limit is exceeded."""
+    found = read_certificate(place / "run/certificate/certificate.json")
+    bracket = found.bracket(found.rhos[-1])
+    low, high = bracket.error_low, bracket.error_high
+    assert low is not None
+    assert high is not None
+    assert low < high
+    for limit, exceeded in (((low + high) / 2, False), (low / 2, True)):
+        purpose = Purpose(requirements=(f"error<={limit}@rho={bracket.rho}",))
+        (asked,) = opening_of(_subject(found), purpose).asked
+        assert f"{at_most(100 * high, 1)}%" in asked
+        assert f"{at_least(100 * low, 1)}%" in asked
+        assert ("were found" in asked) == exceeded
+        assert ("is open" in asked) == (not exceeded)
+
+
+def test_openings_without_certificates_and_of_other_kinds(place: Path) -> None:
+    """Numbers that nobody computed are dashes; a certificate in noise speaks of the vote alone."""
+    opening = opening_of(_subject(None), Purpose(requirements=("error<=0.1@rho=0.01",)))
+    assert (opening.outcome, [number.value for number in opening.numbers]) == ("fail", ["25.0%", "–", "–"])
+    targets = torch.tensor([0.0, 2.0, 4.0])
+    regression = _subject(
+        None, classes=None, error=None, loss=0.25, squared=True, target_scale=10.0, targets=targets
+    )
+    opening = opening_of(regression, Purpose())
+    assert "5" in re.findall(r"typical error of (\S+?)\.", opening.numbers[0].sentence)  # the root, scaled
+    assert "2.667" in opening.numbers[0].sentence  # the variance of 0, 2, 4
+    assert "--clip" in opening.steps[0][1]
+    noisy = SmoothedCertificate.load(place / "run/certificate/smoothing.json").verify()
+    limit = noisy.bound(0.01, "vote")
+    purposes = [Purpose(requirements=(f"vote<={each}@rho=0.01",)) for each in (min(1.0, limit), limit / 2)]
+    openings = [opening_of(_subject(None, smoothed=noisy), purpose) for purpose in purposes]
+    assert [opening.outcome for opening in openings] == ["pass", "fail"]
+    assert openings[0].numbers[1].value == f"≤ {at_most(100 * limit, 1)}%"
+    assert openings[0].numbers[2].value == "no bound"
+    (asked,) = opening_of(
+        _subject(None, smoothed=noisy), Purpose(requirements=("error<=100%@rho=0.01",))
+    ).asked
+    assert "in noise" in asked
+    assert len(GLOSSARY) == 10

@@ -226,7 +226,8 @@ TABLE: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
     "p above": (
         lambda: SquaredLp(3.0),
         ArgumentError,
-        "`p` must lie between 1 and 2 (the sup-norm is SquaredSup); got 3.0.",
+        "`p` must lie between 1 and 2 (for larger p take SquaredSup, whose certificates hold for all of "
+        "them); got 3.0.",
     ),
     "norm": (lambda: Lp(0.5), ArgumentError, "`p` must be at least 1; got 0.5."),
     "weights": (

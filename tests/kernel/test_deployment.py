@@ -18,7 +18,8 @@ from certus.certificates.problem import Problem
 from certus.costs import SquaredL2, WeightedL2
 from certus.domains import Unbounded
 from certus.errors import UnsupportedError
-from certus.kernel.deployment import DIRECT, Deviation, deviation
+from certus.kernel.deployment import DIRECT, SINGLE, Deviation, deviation
+from certus.kernel.pointwise import Pointwise, scalar
 from certus.kernel.problem import Problem as KernelProblem
 from certus.layers import plain
 from certus.losses import CrossEntropy
@@ -91,10 +92,10 @@ def reordered(model: nn.Module, generator: torch.Generator) -> nn.Module:
 
 
 @pytest.mark.parametrize("kind", NETWORKS)
-@pytest.mark.quick_share(10)
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.quick_share(40)
+@pytest.mark.parametrize("seed", range(80))
 def test_no_evaluation_leaves_the_bound(kind: str, seed: int) -> None:
-    """In many orders, batch sizes and threads, at samples and away from them."""
+    """In many orders, batch sizes and threads, at samples and away from them: 100,800 evaluations in all."""
     make, shape = NETWORKS[kind]
     model, generator = make(seed), torch.Generator().manual_seed(seed)
     points = torch.randn(20, *shape, generator=generator)
@@ -149,6 +150,16 @@ def test_a_sum_that_reaches_its_bound() -> None:
     assert lost == 2 * terms * 2.0**-25
     off, _ = deviation_of(model, torch.ones(1, terms + 1))
     assert float(off.start) >= lost
+
+
+@pytest.mark.parametrize("slope", [1.7, -1.1, 0.01, 3.0])
+def test_a_slope_of_a_leaky_relu_is_rounded_too(slope: float) -> None:
+    """Its float32 number is off from the stored one, and so is its product with the input."""
+    points = -torch.rand(20_000, 1, generator=torch.Generator().manual_seed(0)).float()
+    units = Pointwise(scalar("piecewise_linear", slope, 1.0), (1,))
+    off = (nn.LeakyReLU(slope)(points).double() - slope * points.double()).abs()[:, 0]
+    allowed = units.length_error(points[:, 0].double().abs(), torch.zeros(20_000).double(), SINGLE)
+    assert bool((off <= allowed).all())
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import itertools
 import json
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,17 +21,20 @@ from certus.bounds.analysis import Analysis
 from certus.costs import Masked, WeightedL2
 from certus.data import EncodedColumn, RowEncoding, Samples
 from certus.kernel.check import NotProven, check
-from certus.kernel.costs import Domain
+from certus.kernel.costs import Domain, Lp
+from certus.kernel.graph import Graph, Node
 from certus.kernel.majorants import constants
+from certus.kernel.operators import Dense
 from certus.kernel.passes import Refused
 from certus.kernel.problem import Problem, Values
 from certus.kernel.radial import Neighborhoods, neighborhoods
-from certus.kernel.rows import with_columns
+from certus.kernel.rows import cheapest_combinations, with_columns
 from certus.kernel.rules import Proposal, Rule, SampleBounds, dual_bounds
 
 EDGES = torch.cat([torch.zeros(1), torch.logspace(-2, 1, 40)]).double()
 GRID = torch.linspace(-3, 3, 301).double()
 INF = math.inf
+WITH_NUMBERS = 1.4  # the largest ratio of proven to exact, in the median of tables with a number
 
 
 def groups_of(numbers: int, sizes: list[int]) -> list[tuple[int, ...]]:
@@ -55,8 +59,9 @@ def random_case(seed: int, numbers: int) -> tuple[nn.Module, Tensor, Tensor, lis
         for row in range(5):  # the last row has unknown values
             inputs[row, group[int(rng.integers(len(group)))]] = 1
     weights = torch.ones(width, dtype=torch.float64)
-    for group in groups:
-        weights[list(group)] = float(rng.choice([0.15, 0.5, 1.0]))
+    for place, group in enumerate(groups):
+        equal = (seed + place) % 2 == 0
+        weights[list(group)] = torch.from_numpy(rng.choice([0.15, 0.5, 1.0], 1 if equal else len(group)))
     return network, inputs, network(inputs).argmax(1), groups, weights
 
 
@@ -67,6 +72,7 @@ def bounded(
     groups: list[tuple[int, ...]],
     weights: Tensor,
     columns: bool = True,
+    factor: float = 1.0,
 ) -> Neighborhoods:
     problem = Analysis(network, input_shape=tuple(inputs.shape[1:]), cost=WeightedL2(weights)).problem
     limited = torch.zeros(len(weights), dtype=torch.bool)
@@ -75,12 +81,15 @@ def bounded(
     problem = (
         with_columns(problem, groups if columns else []).settled(domain, INF, None).about(inputs, targets)
     )
+    if factor != 1:  # what wrong prices would prove
+        assert problem.columns is not None
+        problem = replace(problem, columns=problem.columns._replace(weights=factor * problem.columns.weights))
     values = Values.at(problem)
     return neighborhoods(problem, values, constants(problem, values), EDGES, [10])
 
 
 def rows_near(row: Tensor, groups: list[tuple[int, ...]], weights: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """All rows near one, with their costs: a change of a column costs twice its weight."""
+    """All rows near one, with their costs: a change costs the weights of both values."""
     numbers = groups[0][0]
     grid = GRID.unsqueeze(1) if numbers else torch.zeros(1, 0, dtype=torch.float64)
     for choice in itertools.product(*(range(len(group) + 1) for group in groups)):
@@ -90,7 +99,12 @@ def rows_near(row: Tensor, groups: list[tuple[int, ...]], weights: Tensor) -> It
             new = torch.zeros(len(group), dtype=torch.float64)
             if value < len(group):
                 new[value] = 1
-            price += 2 * float(weights[group[0]]) * (not torch.equal(new, row[list(group)]))
+            before, own = row[list(group)], weights[list(group)]
+            # An unknown value counts as the dearest one.
+            both = [
+                float(own[part.argmax()]) if part.sum() > 0 else float(own.max()) for part in (before, new)
+            ]
+            price += sum(both) * (not torch.equal(new, before))
             moved[:, list(group)] = new
         yield moved, (grid**2 * weights[:numbers]).sum(1) + price
 
@@ -120,11 +134,7 @@ def violations(seeds: range, numbers: int, factor: float = 1.0) -> tuple[int, in
     wrong = by_rows = 0
     for seed in seeds:
         network, inputs, targets, groups, weights = random_case(seed, numbers)
-        around = bounded(network, inputs, targets, groups, weights)
-        columns = around.problem.columns
-        assert columns is not None
-        # A tuple of the problem, changed in place: what a wrong price would prove.
-        object.__setattr__(around.problem, "columns", columns._replace(price=columns.price * factor))
+        around = bounded(network, inputs, targets, groups, weights, factor=factor)
         costs = SampleBounds.at(around).error_cost
         assert costs is not None
         for gamma in (0.5, 4.0):
@@ -147,6 +157,88 @@ def test_bounds_hold_over_all_rows(numbers: int) -> None:
 @pytest.mark.parametrize("numbers", [0, 1])
 def test_200_networks_over_all_rows(numbers: int) -> None:
     assert violations(range(200), numbers)[0] == 0
+
+
+def tightness(seeds: range, numbers: int) -> tuple[float, float]:
+    """Medians of the proven share of errors over the exact one, and of the proven loss over the exact one.
+
+    Both are of all rows of a table within ρ = 0.3 of the mean, by listing all rows near each.
+    """
+    errors, losses = [], []
+    for seed in seeds:
+        network, inputs, targets, groups, weights = random_case(seed, numbers)
+        around = bounded(network, inputs, targets, groups, weights)
+        costs = SampleBounds.at(around).error_cost
+        assert costs is not None
+        nearest, grid = [], [0.1, 0.3, 1.0, 3.0, 10.0]
+        duals = torch.zeros(2, len(grid))
+        for at, gamma in enumerate(grid):
+            level = dual_bounds(around, gamma, Proposal.at(around.problem, gamma, inputs))
+            pairs = [
+                true_values(network, row, label, gamma, groups, weights)
+                for row, label in zip(inputs, targets, strict=True)
+            ]
+            nearest = [cost for _, cost in pairs]
+            duals[0, at] = float(level.bound.mean()) + 0.3 * gamma
+            duals[1, at] = float(np.mean([best for best, _ in pairs])) + 0.3 * gamma
+        losses.append(float(duals[0].min() / duals[1].min()))
+        shares = [knapsack(part, 0.3) for part in (costs.tolist(), nearest)]
+        errors.append(shares[0] / shares[1] if shares[1] > 0 else (1.0 if shares[0] == 0 else INF))
+    return float(np.median(errors)), float(np.median(losses))
+
+
+def knapsack(costs: list[float], rho: float) -> float:
+    """The largest share of errors for a mean cost of rho, in fractions of a row."""
+    left, share = rho * len(costs), 0.0
+    for cost in sorted(costs):
+        part = 1.0 if cost <= left else left / cost
+        left, share = left - part * cost if part == 1 else 0.0, share + part
+    return share / len(costs)
+
+
+def test_all_combinations_without_numbers_are_exact() -> None:
+    errors, losses = tightness(range(2), 0)
+    assert errors <= 1.0 + 1e-6
+    assert losses <= 1.01
+
+
+@pytest.mark.soak
+def test_200_tables_against_the_truth() -> None:
+    """The ratio of what is proven to what is exact, in the median of 200 tables, without and with numbers."""
+    assert max(tightness(range(200), 0)) <= 1.1
+    errors, losses = tightness(range(200), 1)
+    print(f"with a number: errors {errors:.3f}, losses {losses:.3f}")
+    assert max(errors, losses) <= WITH_NUMBERS
+
+
+def test_what_is_not_listed_costs_more_than_what_is() -> None:
+    """With a short list, against all combinations by hand; the rest is bounded from below."""
+    network, inputs, targets, groups, weights = random_case(1, 0)
+    problem = bounded(network, inputs, targets, groups, weights).problem
+    for most in (1, 4, 20, 200):
+        listed = cheapest_combinations(problem, most)
+        for row, rows, prices, beyond in zip(inputs, *listed, strict=True):
+            everything = sorted(
+                float(cost) for _, costs in rows_near(row, groups, weights) for cost in costs
+            )[1:]
+            assert prices.tolist() == pytest.approx(everything[:most])
+            rest = everything[most] if most < len(everything) else INF
+            assert float(beyond) == pytest.approx(rest)
+            assert float(beyond) <= rest
+            paid = {
+                tuple(moved.tolist()): float(cost)
+                for near, costs in rows_near(row, groups, weights)
+                for moved, cost in zip(near, costs, strict=True)
+            }
+            assert [paid[tuple(moved.tolist())] for moved in rows] == pytest.approx(prices.tolist())
+            assert len({tuple(moved.tolist()) for moved in rows}) == len(rows)
+
+
+def test_few_listed_combinations_leave_bounds_that_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cheapest_combinations, "__defaults__", (3,))
+    wrong, by_rows = violations(range(3), 0)
+    assert wrong == 0
+    assert by_rows > 0
 
 
 def test_a_price_that_is_too_high_is_noticed() -> None:
@@ -176,7 +268,7 @@ def test_columns_need_one_weight_and_freedom() -> None:
     assert kept(WeightedL2(weights)) == tuple(groups)
     uneven, free = weights.clone(), torch.ones(len(weights), dtype=torch.bool)
     uneven[groups[0][0]] *= 2
-    assert kept(WeightedL2(uneven)) == tuple(groups[1:])
+    assert kept(WeightedL2(uneven)) == tuple(groups)
     free[list(groups[1])] = False
     assert groups[1] not in kept(Masked(WeightedL2(weights), free))
 
@@ -213,3 +305,17 @@ def test_a_certificate_over_rows_is_checked_from_its_files(tmp_path: Path) -> No
     path.write_text(json.dumps(forged))
     with pytest.raises(Refused, match="columns"):
         check(path)
+
+
+def test_values_outside_of_the_domain_leave_an_infinite_bound_infinite() -> None:
+    """A squared error has no bound at a small γ; a value that Z excludes does not turn it into NaN."""
+    graph = Graph((Node((), (3,)), Node((0,), (1,), Dense(torch.tensor([[3.0, 1.0, 1.0]]).double(), None))))
+    domain = Domain(upper=torch.tensor([INF, 1.0, 0.0]).double())
+    data = torch.tensor([[0.5, 1.0, 0.0]]).double(), torch.zeros(1).double()
+    problem = with_columns(Problem.of(graph, None, Lp(shape=(3,)), domain, data), [(1, 2)])
+    values = Values.at(problem)
+    around = neighborhoods(problem, values, constants(problem, values), EDGES, [])
+    for gamma, finite in ((1.0, False), (100.0, True)):
+        bound = dual_bounds(around, gamma, Proposal.at(problem, gamma, problem.inputs)).bound
+        assert torch.isfinite(bound).tolist() == [finite]
+        assert not bool(bound.isnan().any())

@@ -9,6 +9,7 @@ import gymnasium
 import numpy as np
 import pytest
 
+from certus._compiled import UncompiledWarning, compiled
 from certus.errors import ArgumentError, UnsupportedError
 from certus.mdp import (
     CartPole,
@@ -19,7 +20,6 @@ from certus.mdp import (
     make_cartpoles,
     variations,
 )
-from certus.mdp._compiled import UncompiledWarning, compiled
 from certus.mdp.cartpole import advance, advance_fast, discretize_action, fallen, fallen_fast
 from certus.mdp.policies import run_trials
 

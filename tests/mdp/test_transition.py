@@ -13,13 +13,20 @@ from hypothesis import strategies as st
 from scipy.special import lambertw
 from torch import Tensor
 
+from certus._compiled import Real
 from certus.costs import SquaredSup, WeightedL2
 from certus.domains import Box
 from certus.errors import ArgumentError, LossError
 from certus.mdp import AngleReward, RobustTransition
-from certus.mdp._compiled import Real, lambert_w, lambert_w_fast
 from certus.mdp.policies import NetworkShape, QNetwork
-from certus.mdp.transition import WeakPenaltyWarning, finest_penalty, pushed, pushed_fast
+from certus.mdp.transition import (
+    WeakPenaltyWarning,
+    finest_penalty,
+    lambert_w,
+    lambert_w_fast,
+    pushed,
+    pushed_fast,
+)
 from tests.oracles import Array, maximum_on_grid
 
 ANGLES = st.floats(-2.0, 2.0)

@@ -82,8 +82,8 @@ def test_what_is_no_chunk_is_refused(monitor: Monitor) -> None:
 
 
 def test_a_budget_from_history_is_the_move_between_chunks() -> None:
-    """Chunks that move by 0.5 each: the largest move is between the first and the last, 1.0² in "
-    "one column."""
+    """Chunks that move by 0.5 each: the largest move is between the first and the last, 1.0² in
+    one column."""
     groups = {str(at): Rows(rows(at, 800) + at * torch.tensor([0.5, 0.0]), None, 800) for at in range(3)}
     budget = plausible_budget(groups, np.ones(2), quantile=1.0)
     assert budget.rho == pytest.approx(1.0, abs=0.15)

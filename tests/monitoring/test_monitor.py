@@ -124,7 +124,7 @@ def test_labels_that_come_late_are_judged_as_far_as_they_are_there(certificate: 
     assert result.realised.rows == 50
     assert result.realised.error == pytest.approx(float(errors.mean()))
     assert result.realised.relabelled is None
-    assert "Observed on 50 of 200 labelled rows" in " ".join(str(result).split())
+    assert "Observed on 50 labelled of 200 rows" in " ".join(str(result).split())
     assert monitor.check(moved, own * math.nan).realised is None
 
 

@@ -80,8 +80,8 @@ OTHER: dict[str, tuple[Callable[[LoadedRun], dict[str, Any]], str]] = {
     "temperature": (lambda _: {"criterion": CrossEntropy(temperature=1e3)}, "the loss of the run"),
     "domain": (lambda _: {"domain": Box(-1.0, 1.0 + 1e-9)}, "the domain of the run"),
     "network": (lambda trained: {"model": far(trained)}, "the network of the run"),
-    "clip": (lambda _: {"clip": 0.1}, "its losses count otherwise"),
-    "weights": (lambda _: {"class_weights": (0.1, 0.1, 0.1)}, "its losses count otherwise"),
+    "clip": (lambda _: {"clip": 0.1}, "it clips or weights losses otherwise"),
+    "weights": (lambda _: {"class_weights": (0.1, 0.1, 0.1)}, "it clips or weights losses otherwise"),
 }
 
 

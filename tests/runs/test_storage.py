@@ -23,7 +23,7 @@ from certus.errors import UnsupportedError
 from certus.inner import BarzilaiBorwein, PaperAscent, ProximalAscent
 from certus.losses import SquaredError
 from certus.runs import RunError, RunLock
-from certus.runs.files import deserialize, serialize
+from certus.runs.serialization import deserialize, serialize
 from certus.storage.files import CorruptFileError, read_json
 from certus.storage.tensors import load_tensors, save_tensors
 from certus.storage.write import (

@@ -102,22 +102,22 @@ def test_training_measures_although_there_is_a_result(script: Script, images: st
 
 def test_drift(script: Script, tmp_path: Path) -> None:
     output = tmp_path / "drift.json"
-    sizes = ("--splits", 3, "--repeats", 2, "--rows", 30, "--rounds", 19)
-    script("benchmarks.drift", *sizes, "--data", "wine", "--output", output)
-    cases = read(output)["cases"]
-    assert cases["wine"]["certus"]["pairs"] == 3
-    assert cases["one column moves by 1.6"]["certus"]["pairs"] == 2
-    assert "## False alarms" in output.with_suffix(".md").read_text()
-    assert output.with_suffix(".png").exists()
+    sizes = ("--splits", 3, "--repeats", 2, "--rows", 30, "--rounds", 19, "--peers", "none")
+    script("benchmarks.drift", *sizes, "--entries", "wine", "one-moves", "--output", output)
+    measured = read(output)
+    assert measured["wine"]["shares"][""]["certus"]["pairs"] == 3
+    assert measured["one-moves"]["shares"]["1.6"]["certus"]["pairs"] == 2
 
 
 def test_trees(script: Script, tmp_path: Path) -> None:
     output = tmp_path / "trees.json"
-    entry = "variant: stumps"
+    entry = "breast cancer, 100 x 8"
     script("benchmarks.trees", "--entries", entry, "--most-rows", 2, "--output", output)
     measured = read(output)[entry]
     assert measured["rows"] == 2
     assert all(each["error_low"] <= each["error_high"] for each in measured["brackets"])
+    assert f"| {entry} | 2 |" in output.with_suffix(".md").read_text()
+    assert output.with_suffix(".png").exists()
 
 
 def test_rows(script: Script, tmp_path: Path) -> None:

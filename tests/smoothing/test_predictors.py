@@ -6,14 +6,19 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pandas
 import pytest
 import torch
+from sklearn.compose import ColumnTransformer
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import FixedThresholdClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder
 from sklearn.svm import SVC
 from torch import Tensor, nn
 
 import certus
+from certus.costs import Masked, SquaredL2
 from certus.errors import ArgumentError, UnsupportedError
 from certus.smoothing import certify_smoothed
 
@@ -191,3 +196,27 @@ def test_a_regressor_of_another_library_is_searched_for_a_worse_loss() -> None:
     assert found.lower(0.0, "loss") <= 1 + 0.3**2 <= found.bound(0.0, "loss")
     worst = (1 + 0.5**0.5) ** 2 + 0.3**2
     assert found.lower(0.0, "loss") < found.lower(0.5, "loss") <= worst <= found.bound(0.5, "loss")
+
+
+@pytest.mark.parametrize("framed", [True, False])
+def test_words_get_no_noise(framed: bool) -> None:
+    """They are refused with what to do; behind the encoder they are frozen, and the noise leaves them."""
+    rng = np.random.default_rng(0)
+    table = pandas.DataFrame({"size": rng.normal(size=60), "town": rng.choice(["Bern", "Genf"], 60)})
+    labels = (table["size"] + (table["town"] == "Bern") > 0).astype(int)
+    encoder = ColumnTransformer([("n", "passthrough", [0]), ("w", OneHotEncoder(sparse_output=False), [1])])
+    given = table if framed else table.to_numpy(dtype=object)
+    model = make_pipeline(encoder, LogisticRegression()).fit(given, labels)
+    options: dict[str, Any] = {"rho": 0.01, "sigma": 0.25, "draws": 4, "votes": 4, "attack_steps": 0}
+    with pytest.raises(ArgumentError, match=r"(object|str).*certus\.certify reads pipelines.*Masked"):
+        certus.certify_smoothed(model, (given, labels), **options)
+    rows = np.asarray(model[0].transform(given), dtype=np.float64)
+    cost = Masked(SquaredL2(), torch.tensor([True, False, False]))
+    asked: list[Any] = []
+
+    def last(inputs: Any) -> Any:
+        asked.append(inputs)
+        return model[-1].predict(inputs)
+
+    certus.certify_smoothed(last, (rows, labels.to_numpy()), cost=cost, **options)
+    assert all(set(np.unique(inputs[:, 1:])) <= {0.0, 1.0} for inputs in asked)

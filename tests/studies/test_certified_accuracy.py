@@ -87,7 +87,7 @@ def test_portions_are_computed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_networks_are_chosen_on_other_images_and_another_seed() -> None:
-    for part in STUDY.parts(Scale.PAPER):
+    for part in STUDY.parts(Scale.FULL):
         choosing = part.name.startswith("choice-")
         assert (part.settings["split"] == "calibration") == choosing
         assert (part.settings["seed"] == 0) == choosing

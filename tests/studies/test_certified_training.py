@@ -109,5 +109,5 @@ def test_autoattack_is_asked_for_before_the_work(monkeypatch: pytest.MonkeyPatch
     with pytest.raises(
         UnsupportedError, match="certified-training needs torchattacks: pip install --no-deps"
     ):
-        require_inputs(STUDY, Scale.PAPER)
+        require_inputs(STUDY, Scale.FULL)
     require_inputs(STUDY, Scale.QUICK)

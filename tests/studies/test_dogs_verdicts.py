@@ -82,10 +82,17 @@ def value(verdict: Verdict, name: str) -> float | None:
 
 def test_all_that_can_be_compared_agrees(measured: Found) -> None:
     found = dog_verdicts(measured)
-    assert [one.outcome for one in found] == [NONE, YES, NONE, YES, YES, YES, NONE, YES]
+    assert [one.outcome for one in found] == [NONE, YES, NONE, YES, YES, YES, NONE, NONE]
     assert value(found[ENOUGH], "smallest γ that would do") == 15.0005
     assert value(found[MOVES], "moved by") == pytest.approx(4.05e-5)
     assert value(found[HEADS_ATTACKED], "strongest WRM, WRM, proven γ") == 0.5
+
+
+def test_pixels_are_shown_and_not_judged(measured: Found) -> None:
+    """γ = 1 is in units that the paper does not give."""
+    pixels = dog_verdicts(changed(measured, "pixels-wrm", **attacks(0.36, 0.66)))[COMPETITIVE]
+    assert pixels.outcome is NONE
+    assert value(pixels, "farthest behind, in points") == pytest.approx(6.0)
 
 
 def test_proven_numbers_are_rounded_to_the_safe_side(measured: Found) -> None:
@@ -131,8 +138,6 @@ def test_the_printed_digits_satisfy_the_condition(above: float) -> None:
             "rise",
             -1.0,
         ),
-        ("pixels-wrm", attacks(0.36, 0.6), COMPETITIVE, "farthest behind, in points", 6.0),
-        ("pixels-wrm", attacks(0.3, 0.66), COMPETITIVE, "at γ = 30", 10.0),
     ],
 )
 def test_each_claim_can_fail(

@@ -42,8 +42,8 @@ def test_a_vertex_counts_the_clauses_that_hold(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_no_point_inside_the_box_is_better(seed: int) -> None:
-    """Not on a grid, and not where ascents end: without the penalty on fractions both would find "
-    "such points."""
+    """Not on a grid, and not where ascents end: without the penalty on fractions both would find
+    such points."""
     generator = torch.Generator().manual_seed(seed)
     formula = random_formula(4, 17, generator)
     network, most = formula_network(formula, 4), largest_value(formula_network(formula, 4), 4)

@@ -172,7 +172,7 @@ def test_the_page_of_the_small_budget(tmp_path: Path) -> None:
     verdicts = verdicts_of(small_budget.STUDY, tmp_path)
     found = {name: (one["outcome"], *one["ours"].values()) for name, one in verdicts.items()}
     assert [number["value"] for number in found["concavity"][1:]] == [100, 0.97, 0.89, 1]
-    assert found["accuracy"][0] == found["stability"][0] == found["certificate"][0] == "no"
+    assert (found["accuracy"][0], found["stability"][0], found["certificate"][0]) == ("no", "no", "partly")
     assert found["stability"][1]["value"] == pytest.approx(20)
     assert [number["value"] for number in found["certificate"][1:3]] == [2, 1]
 
@@ -185,7 +185,7 @@ def test_the_page_of_the_small_budget(tmp_path: Path) -> None:
         (sup_norm.STUDY, "natural images", "not comparable", {"gap": 0}),
         (sup_norm.PROX_STUDY, "natural images", "not comparable", {"gap": 0}),
         (bounds.STUDY, "three wishes", "no", {"with all three, by our bound": 2}),
-        (training_cost.STUDY, "runtime", "no", {"times ERM": 12, "gradients of a sample": 16}),
+        (training_cost.STUDY, "runtime", "yes", {"times ERM": 12, "gradients of a sample": 16}),
     ],
     ids=lambda value: value.name if isinstance(value, Study) else "",
 )

@@ -47,7 +47,15 @@ def test_agreement_with_the_paper() -> None:
 
 @pytest.mark.parametrize(
     ("ratio", "outcome"),
-    [(5.1, Outcome.YES), (9.9, Outcome.YES), (4.8, Outcome.NO), (10.6, Outcome.NO)],
+    [
+        (5.1, Outcome.YES),
+        (12.4, Outcome.YES),
+        (4.1, Outcome.YES),
+        (3.9, Outcome.PARTLY),
+        (12.6, Outcome.PARTLY),
+        (2.4, Outcome.NO),
+        (20.1, Outcome.NO),
+    ],
 )
 def test_the_runtime_can_be_another(ratio: float, outcome: Outcome) -> None:
     assert STUDY.verdicts(made_up(paper=ratio))[RUNTIME].outcome is outcome

@@ -62,30 +62,34 @@ def test_the_paper_agrees_with_itself(found: Found) -> None:
 
 
 def test_accuracy_is_judged_of_the_worst_method(found: Found) -> None:
-    worse = claim(found, ACCURACY, network_wrm_0={"test_error": 0.011, "epochs": 7})
-    assert worse.outcome is Outcome.NO
-    assert value(worse, "WRM") == pytest.approx(0.989)
+    """One of five is a fifth of the methods; half a point is forgiven."""
+    worse = claim(found, ACCURACY, network_wrm_0={"test_error": 0.016, "epochs": 7})
+    assert worse.outcome is Outcome.PARTLY
+    assert value(worse, "WRM") == pytest.approx(0.984)
+    near = claim(found, ACCURACY, network_wrm_0={"test_error": 0.0149, "epochs": 7})
+    assert near.outcome is Outcome.YES
     both = claim(found, ACCURACY, network_erm_1={"test_error": 0.012, "epochs": 7})
-    assert both.outcome is Outcome.NO
     assert value(both, "ERM") == pytest.approx(0.9895)
 
 
-@pytest.mark.parametrize(("concave", "unresolved", "agrees"), [(96, 0, True), (95, 5, False)])
+@pytest.mark.parametrize(
+    ("concave", "unresolved", "agrees"), [(94, 0, "yes"), (92, 5, "partly"), (87, 8, "no")]
+)
 def test_undecided_points_do_not_count_as_concave(
-    concave: int, unresolved: int, agrees: bool, found: Found
+    concave: int, unresolved: int, agrees: str, found: Found
 ) -> None:
     share = {where: {"concave": concave, "unresolved": unresolved} for where in ("image", "halfway")}
     one = claim(found, CONCAVE, concavity_0=share | {"count": 100})
-    assert one.outcome is outcome_of(agrees)
+    assert one.outcome == agrees
     assert value(one, "image, seed 0") == concave / 100
     assert value(one, "undecided points") == 2 * unresolved
 
 
 def test_the_worst_of_several_seeds_decides(found: Found) -> None:
-    worse = {where: {"concave": 95, "unresolved": 0} for where in ("image", "halfway")}
+    worse = {where: {"concave": 85, "unresolved": 0} for where in ("image", "halfway")}
     one = claim(found, CONCAVE, concavity_1=worse | {"count": 100})
     assert one.outcome is Outcome.NO
-    assert [value(one, f"image, seed {seed}") for seed in (0, 1)] == [0.98, 0.95]
+    assert [value(one, f"image, seed {seed}") for seed in (0, 1)] == [0.98, 0.85]
 
 
 @pytest.mark.parametrize(
@@ -115,35 +119,40 @@ def test_a_digit_without_an_error_has_no_length(found: Found) -> None:
 
 def test_the_certificate_fails_at_one_level(found: Found) -> None:
     one = claim(found, CERTIFICATE, surface_wrm=surface(0.001, 0.1008))
-    assert one.outcome is Outcome.NO  # 0.1 + 0.5 · 0.001 is less, 0.1 + 0.5 · 0.002 is more
+    assert one.outcome is Outcome.PARTLY  # 0.1 + 0.5 · 0.001 is less, 0.1 + 0.5 · 0.002 is more
     assert (value(one, "above at"), value(one, "values of ρ")) == (1, 2)
     assert value(one, "test data") == pytest.approx(0.0998)
 
 
 @pytest.mark.parametrize(
-    ("changed", "agrees"),
+    ("changed", "outcome", "counts"),
     [
-        ({"wrm": (0.01, 0.30, 0.50)}, None),
-        ({"wrm": (0.01, 0.10, 0.70)}, False),  # behind at 0.2 C
-        ({"fgm": (0.01, 0.55, 0.50)}, False),  # ERM is as good
+        ({}, "yes", [14, 14, 14]),
+        ({"wrm": (0.01, 0.10, 0.70)}, "partly", [14, 14, 11]),  # behind three at 0.2 C
+        ({"fgm": (0.01, 0.55, 0.90)}, "yes", [14, 12, 12]),  # ERM is as good, which 100 images cannot tell
+        ({"wrm": (0.01, 0.80, 0.95)}, "no", [14, 13, 6]),
     ],
 )
-def test_attacks(changed: dict[str, tuple[float, ...]], agrees: bool | None, found: Found) -> None:
-    """One strength decides against the paper; a lead that 100 images cannot tell decides nothing."""
+def test_attacks(
+    changed: dict[str, tuple[float, ...]], outcome: str, counts: list[int], found: Found
+) -> None:
+    """At each of two strengths four methods are compared with ERM, and WRM with three others."""
     sweeps = {f"pgm-{name}-0": sweep_of(name, 0, *errors) for name, errors in changed.items()}
-    assert [one.outcome for one in method_verdicts(found | sweeps)[2:4]] == [outcome_of(agrees)] * 2
+    for one in method_verdicts(found | sweeps)[2:4]:
+        assert [value(one, name) for name in ("pairs", "decided", "as claimed")] == counts
+        assert one.outcome == outcome
 
 
-def test_small_strengths_are_shown_and_not_judged(found: Found) -> None:
+def test_small_strengths_are_judged_too(found: Found) -> None:
     shares = (0.0, 0.025, 0.05, 0.1, 0.2)
     errors = dict.fromkeys(MNIST_METHODS, (0.01, 0.2, 0.2, 0.3, 0.5)) | {"erm": (0.01, 0.4, 0.4, 0.6, 0.9)}
     errors["wrm"] = (0.01, 0.8, 0.2, 0.3, 0.2)
     sweeps = {f"pgm-{name}-0": sweep_of(name, 0, *ones, shares=shares) for name, ones in errors.items()}
     one = method_verdicts(found | sweeps)[2]
-    assert one.outcome is Outcome.YES
+    assert one.outcome is Outcome.PARTLY
     gaps = [value(one, f"gap at {share:g} C") for share in shares[1:]]
     assert gaps == pytest.approx([60.0, 0.0, 0.0, -30.0])
-    assert (value(one, "strengths judged"), value(one, "all below ERM at")) == (2, 2)
+    assert [value(one, name) for name in ("pairs", "decided", "as claimed")] == [28, 22, 18]
 
 
 @pytest.mark.parametrize(
@@ -177,10 +186,10 @@ def test_networks_are_trained_as_the_pages_say() -> None:
         def network(self, settings: Settings) -> None:
             asked.append(settings)
 
-    how = recipe(Scale.PAPER, "erm", 3, label_smoothing=0.1)
+    how = recipe(Scale.FULL, "erm", 3, label_smoothing=0.1)
     mnist_network(cast(Workspace, Asked()), how)
     (one,) = asked
-    told = mnist_training(Scale.PAPER)
+    told = mnist_training(Scale.FULL)
     assert {name: getattr(one, name) for name in told} == told | {"label_smoothing": 0.1}
     assert (one.model, one.batch_size, one.clip, one.epochs) == ("mnist-cnn", 256, False, 3)
     assert (told["maximizer"], told["tolerance"], told["learning_rate"]) == ("adaptive", 0.005, 0.001)

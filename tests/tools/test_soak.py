@@ -144,7 +144,7 @@ def test_changes_in_a_box(tmp_path: Path) -> None:
 
 
 def test_a_number_tells_a_line_again() -> None:
-    lines = [[draw_line(random.Random(f"{number}")) for number in range(50)] for _ in range(2)]
+    lines = [[draw_line(random.Random(f"{number}")) for number in range(100)] for _ in range(2)]
     assert lines[0] == lines[1]
     assert {line[0] for line in lines[0]} >= {"train", "certify", "verify"}
 

@@ -15,7 +15,7 @@ from certus.costs import WeightedL2
 from certus.data import Samples
 from certus.datasets import digits
 from certus.training import RobustnessStatus, calibrate
-from certus.training.calibration import suggest_rho
+from certus.training.calibration import Robustness, suggest_rho
 
 CPU = Fabric(accelerator="cpu", devices=1)
 SLOPE = torch.tensor([[3.0, 4.0]])
@@ -69,3 +69,28 @@ def test_levels_for_regression_and_for_nothing_to_tell_apart() -> None:
     assert suggest_rho(data, SquaredL2()).distance == pytest.approx(1.0)
     with pytest.raises(certus.errors.ArgumentError, match="no two samples differ"):
         suggest_rho(Samples(torch.zeros(3, 1), torch.tensor([0, 0, 0])), SquaredL2())
+
+
+@pytest.mark.parametrize("follows", [False, True], ids=["gamma", "rho"])
+def test_many_samples_are_measured_by_a_random_subset(follows: bool) -> None:
+    """The interval is around the mean over the subset, and contains the mean over all samples."""
+    generator = torch.Generator().manual_seed(0)
+    inputs = torch.randn(5000, 2, generator=generator)
+    data = Samples(inputs, (inputs[:, 0] > 0.3 * torch.randn(5000, generator=generator)).long())
+
+    def robustness(*, measure_all: bool) -> Robustness:
+        torch.manual_seed(0)
+        model = nn.Linear(2, 2)
+        wrm = WRM(rho=0.05) if follows else WRM(1.0)
+        done = certus.fit(model, data, method=wrm, epochs=1, progress=False, measure_all=measure_all)
+        assert done.robustness is not None
+        return done.robustness
+
+    part, whole = robustness(measure_all=False), robustness(measure_all=True)
+    assert (part.samples, whole.samples, whole.interval) == (2048, None, None)
+    assert part.interval is not None
+    low, high = part.interval
+    assert low < part.rho_hat < high
+    assert high - low < 0.1 * part.rho_hat
+    if not follows:
+        assert low < whole.rho_hat < high

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from certus.models import build_model
 from certus.runs.directory import RunDirectory
 from certus.runs.settings import Settings
 from certus.runs.train_run import start_run, train_run
+from certus.storage.tensors import load_tensors
 from certus.training import Callback, RandomFlip, TrainingState, fit
 
 DATA = certus.datasets.digits()
@@ -75,22 +77,25 @@ class StopAfter(Callback):
             raise Stop
 
 
-@pytest.mark.parametrize("steps", [3, 5])
-def test_an_interrupted_run_ends_with_the_same_weights(steps: int, tmp_path: Path) -> None:
+SETTINGS = Settings.chosen(
+    data="digits",
+    model="lipschitz:8x3",
+    method="erm",
+    epochs=2,
+    batch_size=300,
+    schedule="onecycle",
+    learning_rate=0.005,
+    margin=0.2,
+    temperature=0.25,
+    translate=1,
+    flip=True,
+)
+
+
+@pytest.mark.parametrize(("steps", "precision"), [(3, "float32"), (5, "float32"), (5, "bfloat16")])
+def test_an_interrupted_run_ends_with_the_same_weights(steps: int, precision: str, tmp_path: Path) -> None:
     """With crops, flips, a margin, a temperature and one cycle, between epochs and within one."""
-    settings = Settings.chosen(
-        data="digits",
-        model="lipschitz:8x3",
-        method="erm",
-        epochs=2,
-        batch_size=300,
-        schedule="onecycle",
-        learning_rate=0.005,
-        margin=0.2,
-        temperature=0.25,
-        translate=1,
-        flip=True,
-    )
+    settings = replace(SETTINGS, precision=precision)
     models = []
     for name, stops in (("whole", []), ("parts", [StopAfter(steps)])):
         run = start_run(tmp_path / name, settings, DATA)
@@ -102,3 +107,31 @@ def test_an_interrupted_run_ends_with_the_same_weights(steps: int, tmp_path: Pat
     assert all(torch.equal(models[0][name], models[1][name]) for name in models[0])
     untrained = build_model("lipschitz:8x3", DATA, seed=0).state_dict()
     assert not any(torch.equal(models[0][name], untrained[name]) for name in untrained)
+
+
+def test_products_in_bfloat16_leave_the_weights_orthogonal(tmp_path: Path) -> None:
+    """Whatever products are rounded to: the columns are those of float32, and the run ends elsewhere."""
+    layer = certus.layers.Orthogonal(12, 8)
+    expected = layer.weight
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(layer.weight, expected)
+        assert layer(torch.randn(3, 12)).dtype == torch.bfloat16
+    models = [
+        train_run(start_run(tmp_path / precision, replace(SETTINGS, precision=precision), DATA)).model
+        for precision in ("float32", "bfloat16")
+    ]
+    first, second = (torch.nn.utils.parameters_to_vector(model.parameters()).detach() for model in models)
+    assert 1e-5 < float((first - second).abs().max()) < 0.1
+    assert {weights.dtype for weights in models[1].parameters()} == {torch.float32}
+
+
+def test_a_compiled_run_has_the_same_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compiled to what it was before, a network gets the same weights under the same names."""
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager"))
+    states = []
+    for compiled in (False, True):
+        run = start_run(tmp_path / str(compiled), replace(SETTINGS, compile=compiled), DATA)
+        train_run(run)
+        states.append(load_tensors(run.path / "model.safetensors")[0])
+    assert states[0].keys() == states[1].keys()
+    assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])

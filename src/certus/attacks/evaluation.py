@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from certus._defaults import ATTACK_STEPS
 from certus._eval_mode import loss_eval_mode
-from certus._names import GRADIENT_ATTACKS, NORMS, PAPER_NAMES
+from certus._names import ATTACK_OPTIONS, GRADIENT_ATTACKS, NORMS, PAPER_NAMES
 from certus._validation import check_batch
 from certus.attacks.projected_gradient_descent import GradientAttack, check_norm, default_step
 from certus.costs import Cost, SquaredL2
@@ -241,14 +241,25 @@ def paired_differences(first: Evaluation, second: Evaluation, confidence: float 
     if first.errors is None or second.errors is None:
         changes = first.losses.cpu().double() - second.losses.cpu().double()
         return Difference("loss", **asdict(normal_interval(changes, confidence)))
+    return paired_errors(first.errors, second.errors, confidence)
+
+
+def paired_errors(first: Tensor, second: Tensor, confidence: float = 0.95) -> Difference:
+    """Return the share of True in ``first`` minus that in ``second``, two (n,) bool tensors about the same
+    samples, with the interval of ``paired_differences``.
+
+    >>> paired_errors(torch.tensor([True] * 9 + [False]), torch.tensor([True] * 5 + [False] * 5)).value
+    0.4
+    """
     require(0 < confidence < 1, "confidence", "lie between 0 and 1", confidence)
-    only_first = int((first.errors & ~second.errors).sum())
-    only_second = int((second.errors & ~first.errors).sum())
-    change, count = only_first - only_second, len(first.errors) + 2
+    same = first.shape == second.shape and len(first) > 0
+    require(same, "second", "be about the same samples", f"{len(second)} samples, not {len(first)}")
+    only_first, only_second = int((first & ~second).sum()), int((second & ~first).sum())
+    change, count = only_first - only_second, len(first) + 2
     centre = change / count
     spread = math.sqrt((only_first + only_second + 1) / count - centre**2)
     half = float(ndtri((1 + confidence) / 2)) * spread / math.sqrt(count)
-    return Difference("error", change / len(first.errors), max(-1.0, centre - half), min(1.0, centre + half))
+    return Difference("error", change / len(first), max(-1.0, centre - half), min(1.0, centre + half))
 
 
 def fair_epsilon(wrm: WRM, loss: AnyLoss, data: Samples, norm: float, batch_size: int = 256) -> float:
@@ -287,14 +298,6 @@ def typical_length(data: Samples, norm: float) -> float:
 
 
 ATTACKS = (*GRADIENT_ATTACKS, "wrm")
-ATTACK_OPTIONS = {  # option → the attacks that take it; to others it means nothing
-    "gamma": ("wrm",),
-    "epsilon": GRADIENT_ATTACKS,
-    "norm": GRADIENT_ATTACKS,
-    "steps": ("bim", "pgd"),
-    "step_size": ("bim", "pgd"),
-    "restarts": ("pgd",),
-}
 WORST = "worst"
 _UNUSED = {"fgsm": ("restarts",), "bim": ("restarts",), "wrm": ("steps", "restarts")}
 

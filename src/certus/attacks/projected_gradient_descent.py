@@ -235,7 +235,7 @@ def steepest_step(point: Tensor, slope: Tensor, length: Tensor, p: float) -> Ten
     if p == 2:
         size = L2(slope)
         scale = length / size
-        if _ordinary(size) and bool(torch.isfinite(scale.sum())):  # no need of the direction itself
+        if bool(_ordinary(size) & torch.isfinite(scale.sum())):  # no need of the direction itself
             return torch.addcmul(point, slope, per_sample(scale, point))
     if not bool(torch.isfinite(slope.sum())):
         slope = slope.nan_to_num(0.0, 0.0, 0.0)
@@ -288,19 +288,18 @@ def _project_l1(offset: Tensor, radius: Tensor) -> Tensor:
 
 def _shrinkage(offset: Tensor, radius: Tensor) -> Tensor:
     """Return (batch,) the factor that projects onto the L2 ball, min(1, ε/‖δ‖₂)."""
-    length = L2(offset)
-    if _ordinary(radius) and bool(torch.isfinite(length.max())):
-        return (radius / _safe(length)).clamp_max(1)
     largest = _largest(offset.flatten(1))
     length = L2(offset.flatten(1) / largest)
     return (radius / largest.squeeze(1) / _safe(length)).clamp_max(1)
 
 
-def _ordinary(lengths: Tensor) -> bool:
-    """Whether entries whose squares underflow or overflow are negligible for vectors of these lengths."""
+def _ordinary(lengths: Tensor) -> Tensor:
+    """Whether entries whose squares underflow or overflow are negligible for vectors of these lengths, as a
+    tensor: to read it waits for the device."""
     smallest = torch.finfo(lengths.dtype).tiny ** 0.4
     low, high = torch.aminmax(lengths)
-    return bool(low > smallest) and bool(high < 1 / smallest)
+    ordinary: Tensor = (low > smallest) & (high < 1 / smallest)
+    return ordinary
 
 
 def _largest(flat: Tensor) -> Tensor:

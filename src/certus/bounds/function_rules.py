@@ -80,7 +80,7 @@ class Call:
 
     @cached_property
     def arguments(self) -> dict[str, Any]:
-        """All arguments of a torch function by name, defaults included."""
+        """Arguments of a torch function by name, defaults included."""
         schema = self.node.target._schema.arguments  # type: ignore[union-attr]
         given = {each.name: value for each, value in zip(schema, self.args, strict=False)} | self.options
         defaults = {each.name: each.default_value for each in schema if each.has_default_value()}

@@ -240,7 +240,7 @@ def numbered(shape: Shape) -> Tensor:
 
 @rule(ChannelsLast, Unshuffle, Shift, nn.PixelUnshuffle, nn.PixelShuffle)
 def rearrangement(module: nn.Module, shape: Shape) -> Primitive:
-    """Every output is one of the inputs."""
+    """Read a layer whose outputs are a permutation or a selection of its inputs."""
     return in_order(module(numbered(shape))[0].long(), shape)
 
 

@@ -8,9 +8,11 @@
 | LinearSVC, several | linear outputs | cross-entropy of the scores |
 | LinearRegression, Ridge | linear outputs | squared error |
 | MLPClassifier, MLPRegressor | its layers | logistic or cross-entropy; squared error |
+| RobustClassifier, RobustRegressor | their network | cross-entropy; squared error |
 
-on their own, or at the end of a ``Pipeline`` of linear steps x ↦ Ax + b (scalers, PCA, column transformers),
-which are read from their fitted attributes and folded into the first layer.
+on their own, or at the end of a ``Pipeline`` of linear steps x ↦ Ax + b (scalers, PCA, selections of columns,
+column transformers), which are read from their fitted attributes and folded into the first layer. A fitted
+search of hyperparameters counts as its best model. Imputers and encoders: ``encoded_frames``.
 
 A rule holds for one class and for listed values of its constructor parameters. Any other
 class, subclasses included, any other parameter, such as one of a later version, and any other value are
@@ -31,6 +33,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from certus.costs import Cost
 from certus.data import in_fitted_order, named_rows, require_real
 from certus.errors import ArgumentError, UnreadableModelError
 from certus.losses import Criterion, CrossEntropy, Hinge, Logistic, SquaredError
@@ -40,6 +43,8 @@ _Layers = list["AffineMap | nn.Module"]
 _Reader = Callable[..., Any]
 """For a transformer (step, columns) → ``AffineMap``; for a model its layers and its criterion."""
 
+_SEARCHES = ("GridSearchCV", "RandomizedSearchCV", "HalvingGridSearchCV", "HalvingRandomSearchCV")
+_OWN = ("RobustClassifier", "RobustRegressor")  # estimators of certus, which predict by ``module_``
 _UNITS: dict[str, type[nn.Module]] = {
     "identity": nn.Identity,
     "logistic": nn.Sigmoid,
@@ -69,6 +74,7 @@ class Reading:
         criterion: the loss that the model minimises, without regularisation.
         classes: labels of the codes 0, 1, …; None for a regression.
         model: the fitted model itself; before: the composition of the linear steps before its last one.
+        cost: the cost that an estimator of certus, alone, was fitted with; None for others.
     """
 
     network: nn.Sequential
@@ -76,6 +82,7 @@ class Reading:
     classes: _Array | None
     model: Any
     before: AffineMap
+    cost: Cost | None = None
 
     def encoded(self, y: Any) -> Tensor:
         """(n,) codes of labels, or regression targets."""
@@ -145,7 +152,17 @@ def is_exactly(model: Any, kind: str) -> bool:
     """Whether a model is of scikit-learn's own class; a subclass may compute anything."""
     module = type(model).__module__
     own = getattr(sys.modules.get(module), kind, None)
-    return module.split(".")[0] == "sklearn" and type(model) is own
+    return module.split(".")[0] in ("sklearn", "certus") and type(model) is own
+
+
+def unwrapped_search(model: Any) -> Any:
+    """Return the model that a fitted search of hyperparameters predicts with; any other model as it is."""
+    kind = type(model).__name__
+    if kind not in _SEARCHES or not is_exactly(model, kind):
+        return model
+    if not hasattr(model, "best_estimator_"):
+        raise UnreadableModelError(f"{kind} has no model: fit it, with refit=True")
+    return unwrapped_search(model.best_estimator_)
 
 
 def reader_of(model: Any, readers: dict[str, _Reader], otherwise: str) -> _Reader:
@@ -153,6 +170,8 @@ def reader_of(model: Any, readers: dict[str, _Reader], otherwise: str) -> _Reade
     kind = type(model).__name__
     if kind not in readers or not is_exactly(model, kind):
         raise UnreadableModelError(f"{kind} {otherwise}")
+    if kind in _OWN:
+        return readers[kind]
     limited = _LIMITED.get(kind, {})
     for name, value in model.get_params(deep=False).items():
         if name in limited:
@@ -228,7 +247,11 @@ def _compare(reading: Reading, rows: _Array, given: Any, close: float) -> None:
         _require_close(model, ours, call("predict"), close, sizes)
         return
     if callable(getattr(model, "decision_function", None)):
-        _require_close(model, ours, call("decision_function"), close, sizes)
+        two = ours.shape[1] == 2
+        scores = ours[:, 1:] - ours[:, :1] if two else ours
+        _require_close(
+            model, scores, call("decision_function"), close, sizes.sum(1, keepdims=True) if two else sizes
+        )
     scores = ours if ours.shape[1] > 1 else np.concatenate([0 * ours, ours], 1)
     if callable(getattr(model, "predict_proba", None)):
         probabilities = torch.from_numpy(scores).softmax(1).numpy()
@@ -243,11 +266,21 @@ def _compare(reading: Reading, rows: _Array, given: Any, close: float) -> None:
 def _sizes(reading: Reading, rows: _Array) -> _Array:
     """(n, outputs) sums of the absolute terms of each output: rounding is relative to them."""
     sizes = torch.from_numpy(np.abs(rows))
-    for layer in reading.network:
+    for layer in _leaves(reading.network):
         sizes = sizes + 1  # an activation is 1-Lipschitz, and at most 1 at 0
         if isinstance(layer, nn.Linear):
-            sizes = sizes @ layer.weight.abs().T + layer.bias.abs()
+            sizes = sizes @ layer.weight.abs().T + (0 if layer.bias is None else layer.bias.abs())
     return sizes.numpy()
+
+
+def compare_tables(reading: Reading, rows: Tensor, table: Any) -> None:
+    """Raise ``UnreadableModelError`` unless the network of some rows agrees with the model of their table."""
+    _compare(reading, rows.numpy(), table, _COARSE)
+
+
+def _leaves(network: nn.Module) -> list[nn.Module]:
+    """The layers of a network in their order."""
+    return [layer for layer in network.modules() if not list(layer.children())]
 
 
 def _require_close(model: Any, ours: _Array, outputs: Any, close: float, sizes: _Array) -> None:
@@ -355,6 +388,11 @@ def _pipeline(step: Any, count: int) -> AffineMap:
     return total
 
 
+def _chosen(step: Any, count: int) -> AffineMap:
+    kept = step.get_support(indices=True)
+    return AffineMap(np.eye(count)[kept], np.zeros(len(kept)))
+
+
 _STEPS: dict[str, _Reader] = {
     "StandardScaler": _standard,
     "MinMaxScaler": lambda step, count: scaling(step.scale_, step.min_),
@@ -367,6 +405,7 @@ _STEPS: dict[str, _Reader] = {
     "FunctionTransformer": lambda step, count: unchanged(count),
     "ColumnTransformer": _columns,
     "Pipeline": _pipeline,
+    **dict.fromkeys(("SelectKBest", "SelectPercentile", "VarianceThreshold"), _chosen),
 }
 
 
@@ -375,20 +414,29 @@ def read_estimator(model: Any) -> Reading:
     count = getattr(model, "n_features_in_", None)
     if count is None:
         raise UnreadableModelError(f"{type(model).__name__} is not fitted")
-    last, before = model, unchanged(int(count))
+    before = unchanged(int(count))
     if is_exactly(model, "Pipeline"):
         reader_of(model, _STEPS, "")
         for _, step in model.steps[:-1]:
             before = read_step(step, len(before.offset)).after(before)
-        last = model.steps[-1][1]
-    own = " (it has a `certify` of its own)" if callable(getattr(last, "certify", None)) else ""
-    layers, criterion = reader_of(last, _MODELS, f"is not read exactly{own}")(last)
-    parts = [layers[0].after(before), *layers[1:]]
-    network = nn.Sequential(*(_layer(part) if isinstance(part, AffineMap) else part for part in parts))
-    classes = getattr(last, "classes_", None)
-    reading = Reading(network.double().eval(), criterion, classes, model, before)
+    reading = network_after(model, before)
     _check(reading, _far(3 * np.random.default_rng(0).standard_normal((_RANDOM_ROWS, int(count)))))
     return reading
+
+
+def network_after(model: Any, before: AffineMap) -> Reading:
+    """Return the last step of a fitted pipeline, or a model alone, as a network behind an affine map."""
+    last = model.steps[-1][1] if is_exactly(model, "Pipeline") else model
+    own = " (it has a `certify` of its own)" if callable(getattr(last, "certify", None)) else ""
+    layers, criterion = reader_of(last, _MODELS, f"is not read exactly{own}")(last)
+    if isinstance(layers[0], AffineMap):
+        parts = [layers[0].after(before), *layers[1:]]
+    else:  # a network of a user's own
+        parts = layers if last is model else [before, *layers]
+    network = nn.Sequential(*(_layer(part) if isinstance(part, AffineMap) else part for part in parts))
+    classes = getattr(last, "classes_", None)
+    cost = getattr(last, "cost_", None) if last is model else None
+    return Reading(network.double().eval(), criterion, classes, model, before, cost)
 
 
 def _layer(part: AffineMap) -> nn.Linear:
@@ -435,6 +483,19 @@ def _perceptron(model: Any) -> tuple[_Layers, Criterion]:
     return layers[:-1], criteria[model.out_activation_]
 
 
+def _own(model: Any) -> tuple[_Layers, Criterion]:
+    """The network of an estimator of certus; its first layer as a map, where it is a dense one."""
+    if not hasattr(model, "module_"):
+        raise UnreadableModelError(f"{type(model).__name__} is not fitted")
+    module = copy.deepcopy(model.module_).requires_grad_(False)
+    layers: _Layers = list(module) if type(module) is nn.Sequential else [module]
+    first = layers[0]
+    if type(first) is nn.Linear and not first._forward_hooks and not first._forward_pre_hooks:
+        bias = torch.zeros(first.out_features) if first.bias is None else first.bias
+        layers[0] = AffineMap(first.weight.double().numpy(), bias.double().numpy())
+    return layers, model._criterion
+
+
 _MODELS: dict[str, _Reader] = {
     "LogisticRegression": _logistic,
     "LinearSVC": _support_vectors,
@@ -442,4 +503,5 @@ _MODELS: dict[str, _Reader] = {
     "Ridge": lambda model: ([_linear(model)], SquaredError()),
     "MLPClassifier": _perceptron,
     "MLPRegressor": _perceptron,
+    **dict.fromkeys(_OWN, _own),
 }

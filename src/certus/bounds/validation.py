@@ -115,7 +115,7 @@ def smoothing_hint(model: nn.Module, input_shape: Shape) -> str:
 
 
 def _places(model: nn.Module, path: str = "") -> Iterator[tuple[str, nn.Module]]:
-    """All layers, those of branches included, with their paths."""
+    """Yield all layers, including those of branches, with their paths."""
     if (is_sequential(model) or isinstance(model, Residual)) and not is_modified(model):
         for name, child in children(model):
             yield from _places(child, f"{path}.{name}" if path else name)

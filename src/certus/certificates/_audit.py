@@ -27,6 +27,7 @@ from certus.costs import SquaredL2
 from certus.data import DataLike
 from certus.domains import Unbounded
 from certus.errors import require, require_number
+from certus.kernel.evidence import Evidence
 from certus.kernel.majorants import constants
 from certus.kernel.passes import Refused
 from certus.kernel.problem import Problem as KernelProblem
@@ -69,6 +70,7 @@ class Audit:
         samples: their number; accuracy: share that the model predicts correctly, as it computes.
         claimed_lipschitz: the claim; lipschitz: proven for the outputs jointly; margin: the largest constant
             of a margin F_k − F_y, proven.
+        evidence: that of the figures in real arithmetic; those in float32 rest on ``assumptions`` too.
         not_covered: why nothing is proven for float32; empty where it is.
         problem: network and samples in the kernel's form.
     """
@@ -79,6 +81,7 @@ class Audit:
     lipschitz: float
     margin: float
     radii: tuple[AuditedRadius, ...]
+    evidence: Evidence
     assumptions: tuple[str, ...]
     not_covered: str
     problem: KernelProblem | None
@@ -180,6 +183,7 @@ def audit(
         lipschitz=float(everywhere.output_lipschitz[0]),
         margin=float(everywhere.margin_lipschitz.max()),
         radii=tuple(radii),
+        evidence=statements[0].evidence,
         assumptions=tuple(dict.fromkeys(name for each in statements for name in each.assumptions)),
         not_covered=reason,
         problem=kernel,

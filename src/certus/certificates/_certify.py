@@ -19,10 +19,10 @@ from certus._progress import progress_bar
 from certus._validation import checked_weights
 from certus.bounds import SmoothnessBound
 from certus.bounds.criteria import has_rule
-from certus.bounds.encoded_frames import encode_frame
+from certus.bounds.encoded_frames import read_frame
 from certus.bounds.equivalence import check_wrapper
 from certus.bounds.network import read_network
-from certus.bounds.sklearn_models import read_estimator, read_samples
+from certus.bounds.sklearn_models import read_estimator, read_samples, unwrapped_search
 from certus.bounds.trees import is_tree_model, read_ensemble
 from certus.certificates.batching import Portions, Readable, provable_criterion, readable, require_one_draw
 from certus.certificates.cache import ProposalCache
@@ -46,7 +46,7 @@ from certus.certificates.problem import Problem, gather
 from certus.certificates.progress import Work, total_work
 from certus.certificates.trees import certify_trees, tree_loss
 from certus.certificates.unproven_losses import attack_criterion, criterion_name, model_outputs
-from certus.costs import ColumnPrices, Cost, LabelCost, SquaredL2, WeightedL2
+from certus.costs import ColumnPrices, Cost, LabelCost, SquaredL2
 from certus.data import DataLike, RowEncoding, Samples, gather_samples
 from certus.domains import Domain, Unbounded
 from certus.errors import (
@@ -123,9 +123,10 @@ def certify(
             the Lipschitz and radial rules only. Or a linear model or perceptron of scikit-learn, alone or
             behind linear steps, which is read exactly (``certus.bounds.sklearn_models``); where its score is
             linear and only ``rho``, ``epsilon``, ``criterion``, ``cost`` and ``labels`` are given, both sides
-            are exact up to rounding. A pipeline that begins with a column transformer with one-hot columns
-            takes a data frame with words (``certus.bounds.encoded_frames``). Or trees: of scikit-learn,
-            XGBoost, LightGBM or CatBoost, alone or in a pipeline (``certus.bounds.trees``).
+            are exact up to rounding. An estimator of ``certus.estimators`` is read in the same way. Pipelines
+            with imputers and encoders take tables with words and gaps (``certus.bounds.encoded_frames``). Or
+            trees: of scikit-learn, XGBoost, LightGBM or CatBoost, alone or in a pipeline
+            (``certus.bounds.trees``). Of a fitted search, such as ``GridSearchCV``, its best model.
         data: samples with inputs of shape (n, …) and n targets, weighted if they have weights: tensors,
             arrays or data frames of numbers as (inputs, targets); a torch ``Dataset`` or ``DataLoader``, or
             batches of both, which are read several times, a batch at a time, so that they need not fit into
@@ -138,7 +139,10 @@ def certify(
         criterion: cross-entropy for labels and squared error for numbers by default; torch's own criteria are
             applied to each sample (``losses.as_criterion``). For any other criterion with one loss per sample
             only the error rate is proven, which does not depend on it.
-        cost: the transport cost c. ``ColumnPrices`` are for trees: prices of columns, categories and gaps.
+        cost: the transport cost c; squared L2 by default, and the cost that an estimator of certus was fitted
+            with. For trees, and pipelines that encode the columns of a table, also ``ColumnPrices``. The
+            default of such a pipeline without trees: 1 for another category, and for numbers the squared
+            distance in the units of their scaler.
         domain: the convex set Z that inputs stay in; all of space by default.
         label_cost: the cost of changing a label; by default labels never change.
         labels: "predicted" replaces the targets by the model's predictions on the unmoved inputs, as
@@ -161,15 +165,16 @@ def certify(
         attack_steps: gradients per attack for the lower bounds: within cost ρ of every sample, and towards
             the nearest error; 0 for none.
         encoding: encoding of the rows of a table; by default that of the samples. With one, both bounds are
-            over valid rows: numbers move; discrete columns change as a whole, at twice an input's weight.
+            over valid rows: numbers move; discrete columns change as a whole, at the sum of the
+            weights of both values.
         cache: stores proposed points, so that an interrupted certification can resume.
         width: for trees, the ratio of upper to lower error rate at which refinement ends.
         time_limit: for trees, the largest time of refinement, in seconds.
         deployment: "float32" for upper sides about the network as float32 computes it, in any order of
             summation: every margin is smaller by what such arithmetic can lose (``kernel.deployment``). For
-            dense layers, and, by an assumption that is named, direct convolutions, with |·|, ReLU, sorting or
-            pooling between them; for cross-entropy. By default they are about real arithmetic with the stored
-            weights.
+            dense layers, and, by an assumption that is named, direct convolutions, with ``Absolute``, ReLU,
+            sorting or pooling between them; for cross-entropy. By default they are about real arithmetic with
+            the stored weights.
         n_jobs: number of worker processes; −1 for one per core. Each computes in one thread, so that the
             certificate is the same for any number, bit for bit. Within ``joblib.parallel_config`` its backend
             decides, such as that of a Dask cluster. The model stays in this process: workers get its layers
@@ -181,15 +186,15 @@ def certify(
 
     Returns: a ``Certificate``, which answers for any ρ.
 
+    >>> import torch
+    >>> from torch import nn
     >>> inputs, labels = torch.linspace(-2, 2, 40)[:, None], torch.arange(40) // 20
     >>> certificate = certify(nn.Linear(1, 2), (inputs, labels), rho=0.01)
     >>> certificate.lower(0.01) <= certificate.bound(0.01)
     True
     """
     rhos, epsilons = _checked_budgets(rho, epsilon, cost)
-    if isinstance(cost, ColumnPrices):
-        trees = not isinstance(model, nn.Module) and is_tree_model(model)
-        require(trees, "cost", "be a Cost, such as SquaredL2(): ColumnPrices are for trees", cost)
+    model = model if isinstance(model, nn.Module) else unwrapped_search(model)
     rule = "be left out without `confidence`: it applies to population bounds only"
     require(inequality is None or confidence is not None, "inequality", rule, inequality)
     require(deployment in (None, "float32"), "deployment", "be 'float32', or left out", repr(deployment))
@@ -230,8 +235,11 @@ def certify(
             seed=seed,
             progress=progress,
         )
-    assert not isinstance(cost, ColumnPrices)
-    if not isinstance(model, nn.Module):
+    if isinstance(model, nn.Module):
+        rule = "be a Cost, such as SquaredL2(): ColumnPrices are for trees, and pipelines with encoders"
+        require(not isinstance(cost, ColumnPrices), "cost", rule, cost)
+        assert not isinstance(cost, ColumnPrices)
+    else:
         model, data, criterion, cost, domain, encoding = _read_estimator(
             model, data, criterion, cost, domain, encoding
         )
@@ -250,7 +258,7 @@ def certify(
         require_one_draw(source)
     weights = None
     if isinstance(source, Samples) and source.weights is not None:
-        require(epsilon is None, "epsilon", "be left out for a sample with weights", epsilon)
+        require(epsilon is None, "epsilon", "be left out for weighted samples", epsilon)
         weights = checked_weights(source.weights, len(source))
     criterion, class_weights = provable_criterion(criterion, source, class_weights, labels)
     reader = _ProblemReader(
@@ -481,31 +489,41 @@ def _read_estimator(
     model: Any,
     data: DataLike,
     criterion: Criterion | None,
-    cost: Cost,
+    cost: Cost | ColumnPrices,
     domain: Domain,
     encoding: RowEncoding | None,
 ) -> tuple[nn.Module, Samples | tuple[Tensor, None], Criterion, Cost, Domain, RowEncoding | None]:
-    """Read a fitted estimator as a network, and the data as it takes them; a pipeline with an encoder of
-    categories gives the encoding, too, and the cost and the domain where they are left out."""
+    """Read a fitted estimator as a network, and the data as it takes them; a pipeline with encoders gives the
+    encoding, too, and the cost and the domain where they are left out."""
+    rule = "be a torch.nn.Module or a fitted estimator; certify_smoothed certifies any function"
+    require(callable(getattr(model, "predict", None)), "model", rule, type(model))
     try:
-        frame = encode_frame(model, data)
-        if frame is not None:
+        frame = read_frame(model, data)
+        if frame is None:
+            rule = "be a Cost, such as SquaredL2(): ColumnPrices are for trees, and pipelines with encoders"
+            require(not isinstance(cost, ColumnPrices), "cost", rule, cost)
+            reading = read_estimator(model)
+            inputs, targets, weights = read_samples(reading, data)
+            cost = reading.cost or cost if cost is _L2 else cost
+        else:
             assert isinstance(data, tuple)
-            rule = "be left out: the encoder of the pipeline gives it"
+            rule = "be left out: the pipeline gives it"
             require(encoding is None, "encoding", rule, encoding)
-            model, data, encoding = frame.model, (frame.rows, data[1]), frame.encoding
-            cost = WeightedL2(frame.weights) if cost is _L2 else cost
-            domain = frame.domain if isinstance(domain, Unbounded) else domain
-        rule = "be a torch.nn.Module or a fitted estimator; certify_smoothed certifies any function"
-        require(callable(getattr(model, "predict", None)), "model", rule, type(model))
-        reading = read_estimator(model)
-        inputs, targets, weights = read_samples(reading, data)
+            (read, table), weights = frame, None
+            reading, inputs = read.reading, read.rows(table)
+            targets = None if data[1] is None else reading.encoded(data[1])
+            if isinstance(cost, ColumnPrices) or (cost is _L2 and not read.plain):
+                cost = read.cost(cost if isinstance(cost, ColumnPrices) else None)
+            if not read.plain:
+                encoding = read.encoding
+                domain = read.domain if isinstance(domain, Unbounded) else domain
     except UnreadableModelError as reason:
         raise _refusal(reason) from None
     samples: Samples | tuple[Tensor, None] = (inputs, None)
     if targets is not None:
         samples = Samples(inputs, targets, weights, data.encoding if isinstance(data, Samples) else None)
     criterion = reading.criterion if criterion is None else criterion
+    assert not isinstance(cost, ColumnPrices)
     return reading.network, samples, criterion, cost, domain, encoding
 
 

@@ -31,9 +31,9 @@ import torch
 from torch import Tensor
 
 from certus._render import Renderable
-from certus.certificates.alarm import check_accuracy, check_bracket, check_certificate
 from certus.certificates.class_rates import RateBracket, cost_bracket, label_index, rate_bracket, rates_of
 from certus.certificates.confidence import clopper_pearson, first_proven, success_claims
+from certus.certificates.consistency import check_accuracy, check_bracket, check_certificate
 from certus.certificates.dual_values import AttackAggregate, DualAggregate, DualValues
 from certus.certificates.error_costs import proposed_gamma, worst_error
 from certus.certificates.gate import certificate_gate
@@ -413,7 +413,7 @@ class Certificate(Renderable):
         return self.accuracy_bracket(epsilon).certified
 
     def attacked_accuracy(self, epsilon: float) -> float:
-        """The share for which no error was found within ε: at least ``certified_accuracy``."""
+        """Share of the samples without a known error within ε; at least ``certified_accuracy``."""
         return self.accuracy_bracket(epsilon).attacked
 
     def accuracy_bracket(self, epsilon: float) -> AccuracyBracket:

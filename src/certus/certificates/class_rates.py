@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from certus.certificates.alarm import check_rate
 from certus.certificates.confidence import first_proven, success_claims
+from certus.certificates.consistency import check_rate
 from certus.certificates.error_costs import proposed_gamma
 from certus.errors import ArgumentError, UnsupportedError, require
 from certus.kernel import binomial
@@ -153,7 +153,7 @@ def checked_matrix(matrix: Any, classes: int) -> Tensor:
     rule = f"be {classes} rows of {classes} finite numbers, one row for each true label"
     fits = prices.shape == (classes, classes) and bool((prices.abs() <= 1e15).all())
     require(fits, "matrix", rule, matrix)
-    rule = "charge no prediction less than the right one, in each row"
+    rule = "have the smallest cost of each row on its diagonal"
     require(bool((prices >= prices.diagonal()[:, None]).all()), "matrix", rule, prices.tolist())
     return prices
 

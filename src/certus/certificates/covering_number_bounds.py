@@ -3,7 +3,8 @@ theorem:dist-concentration).
 
 They hold for all θ of a class at once, which a fixed network does not need: through covering numbers they are
 far too large for deep networks to say anything. They are included for completeness; certificates use
-``population``. The paper does not give the numerical constants b₁ and b₂, so all results here are *assumed*.
+``population``. The paper does not give the numerical constants b₁ and b₂, so results with them are *assumed*;
+``softmax_uniform_error`` has explicit constants.
 """
 
 from __future__ import annotations
@@ -73,6 +74,44 @@ def lipschitz_error(
 def lipschitz_cover(dimension: int, lipschitz: float, diameter: float) -> LogCover:
     """log N(ℱ, ε) ≤ d log(1 + L diam Θ/ε), for losses L-Lipschitz in θ."""
     return lambda width: dimension * math.log1p(lipschitz * diameter / width)
+
+
+def softmax_uniform_error(
+    count: int, failure: float, *, classes: int, inputs: int, norm: float, radius: float, gamma: float
+) -> float:
+    """Δ of a bound for all linear softmax classifiers of a ball at once, without an open constant: with
+    probability 1 − δ over n independent samples with ‖x‖ ≤ R₀,
+
+        sup_{W_c(P, P₀) ≤ ρ} E_P ℓ(W; Z) ≤ γρ + E_n φ_γ(W; Z) + Δ    for all ‖W‖_F ≤ b and all ρ ≥ 0,
+
+    for one γ, fixed beforehand, and c = ‖x − x₀‖₂². φ_γ lies in [0, M] with M = ln K + √2·b·R₀ + b²/2γ, and
+    is √2·R-Lipschitz in W with R = R₀ + √2·b/2γ, since |ℓ(W; z) − ℓ(W'; z)| ≤ √2‖x‖·‖W − W'‖_F wherever T_γ
+    goes. A net of width η has at most (1 + 2b/η)^d points, d = K·(number of inputs). Hoeffding's inequality
+    at all of them gives, for the best η of a fixed grid,
+
+        Δ = M √((ln(1/δ) + d ln(1 + 2b/η))/2n) + 2√2·R·η                               [theorem:robustness]
+
+    It is computed without directed rounding. Where Δ ≥ M it says nothing.
+
+    Args:
+        failure: δ; norm: b; radius: R₀.
+
+    >>> ring = dict(classes=2, inputs=2, norm=1.0, radius=4.0, gamma=2.0)
+    >>> round(softmax_uniform_error(30_000, 0.05, **ring), 3)
+    0.168
+    """
+    require_count("classes", classes, least=2)
+    require_count("inputs", inputs)
+    _check(count, 1.0, norm=norm, radius=radius, gamma=gamma)
+    require(0 < failure < 1, "failure", "lie between 0 and 1", failure)
+    ceiling = math.log(classes) + math.sqrt(2) * norm * radius + norm**2 / (2 * gamma)
+    slope = math.sqrt(2) * (radius + math.sqrt(2) * norm / (2 * gamma))
+
+    def error(width: float) -> float:
+        cover = classes * inputs * math.log1p(2 * norm / width)
+        return ceiling * math.sqrt((math.log(1 / failure) + cover) / (2 * count)) + 2 * slope * width
+
+    return min(error(norm * 2.0**-power) for power in range(60))
 
 
 def attained_budget_error(

@@ -20,9 +20,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from certus.certificates.alarm import check_dual_values
 from certus.certificates.batching import Portions
 from certus.certificates.cache import ProposalCache
+from certus.certificates.consistency import check_dual_values
 from certus.certificates.dual_values import AttackAggregate, DualAggregate, DualValues
 from certus.certificates.error_costs import (
     AttainedErrors,
@@ -174,7 +174,7 @@ def attack_portion(
 ) -> tuple[Tensor, Tensor, AttainedErrors]:
     """Attack one portion within ρ of each sample: (n,) costs and losses, and errors found on the way."""
     moved = attack_balls(portion, rho, question.attack_steps)
-    losses = question.counted(moved.losses, portion)
+    losses = question.weighted(moved.losses, portion)
     with torch.no_grad():
         errors = nearest_on_line(portion, moved.points)[0]
     progress(ATTACK * len(portion))
@@ -353,7 +353,7 @@ class Engine:
         with torch.no_grad():
             for at in range(0, len(other), BATCH):
                 batch = other.select(slice(at, at + BATCH))
-                losses.append(self.question.counted(loss_lower_bound(batch, batch.inputs), batch))
+                losses.append(self.question.weighted(loss_lower_bound(batch, batch.inputs), batch))
                 if other.classes is not None:
                     wrong.append(surely_wrong(batch, batch.inputs, batch.targets).double())
         return mean_down(torch.cat(losses)), float(torch.cat(wrong).mean()) if wrong else None

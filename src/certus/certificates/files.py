@@ -79,9 +79,9 @@ ROWS_STATEMENT = (
 )
 
 FLOAT32_STATEMENT = (
-    "Upper sides are about the network as float32 computes it, in any order of summation: margins are less "
-    "what such arithmetic can lose. Winograd and FFT convolutions, TF32, bfloat16, tensor cores, int8 and "
-    "fast-math are not covered."
+    "Upper sides are about the network as float32 computes it, in any order of summation: margins are "
+    "reduced by the largest error of such arithmetic. Winograd and FFT convolutions, TF32, bfloat16, tensor "
+    "cores, int8 and fast-math are not covered."
 )
 
 NO_PROOF_VALIDITY = (
@@ -89,7 +89,7 @@ NO_PROOF_VALIDITY = (
     "that attacks found."
 )
 
-ERRORS_ALONE = "Nothing is proven of the loss; of the error rate an upper side is."
+ERRORS_ALONE = "The error rate has a proven upper bound, the loss has none."
 
 
 _PLAIN = ("about", "samples", "classes", "unit_cost", "clip")

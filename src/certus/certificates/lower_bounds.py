@@ -30,6 +30,8 @@ from certus.kernel.problem import outputs_at, rounding_at
 from certus.kernel.rounding import FEW
 from certus.losses import AnyLoss, evaluate_loss
 
+_CHANGES = 3  # of categories of one row, one after another
+
 
 def settle_rows(encoding: RowEncoding, points: Tensor, base: Tensor, domain: Domain) -> Tensor:
     """Return (n, features) rows of the domain near the points, with the categories and missing values of
@@ -80,7 +82,11 @@ def transport_rows(
 
     with torch.no_grad():
         best, height = inputs, worth(inputs)
-        swapped = best_category_change(encoding, inputs, worth, cost, domain)
+        swapped, rounds = inputs, min(_CHANGES, len(encoding.categories))
+        for _ in range(rounds):  # greedily: one change more, as long as it is worth its price
+            before, swapped = swapped, best_category_change(encoding, swapped, worth, cost, domain)
+            if torch.equal(before, swapped):
+                break
         free = masked_to(cost, encoding.movable())
         bases = [inputs] if torch.equal(swapped, inputs) else [inputs, swapped]
         for base in bases:

@@ -73,8 +73,8 @@ def merge_certificates(
             own, other = getattr(first, attribute), getattr(part, attribute)
             rule = f"answer one question: part {_name(part, number)} has another {words} than part 1"
             require(own == other, "parts", rule, f"{other} and {own}")
-        rule = f"be about one model, cost and domain: part {_name(part, number)} is about another than part 1"
-        require(_identity(part) == _identity(first), "parts", rule, "several")
+        rule = "be about one model, cost and domain"
+        require(_identity(part) == _identity(first), "parts", rule, f"others in part {_name(part, number)}")
     parts, rows = _in_order(parts, rows)
     sources = [_Source.of(part, own) for part, own in zip(parts, rows, strict=True)]
     _refuse_overlaps(parts, sources)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import secrets
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -88,6 +88,16 @@ def dask_cluster(address: str | None) -> Iterator[None]:
 
 
 @contextmanager
+def closed_quietly(results: Generator[Any]) -> Iterator[Generator[Any]]:
+    """Close the results of joblib after the block, without warnings of tasks that Ctrl-C left unfinished."""
+    try:
+        yield results
+    finally:
+        with warnings.catch_warnings(action="ignore"):
+            results.close()
+
+
+@contextmanager
 def explain_lost_workers(stored: str) -> Iterator[None]:
     """Turn the death of a worker into a ``WorkerError`` with the remedy.
 
@@ -136,12 +146,12 @@ class Question:
         weights = None if self.class_weights is None else self.class_weights.tolist()
         return {"network": digest(tensors, json.dumps(description)), "class_weights": weights}
 
-    def counted(self, losses: Tensor, portion: Problem) -> Tensor:
-        """(n,) losses by the weights of their labels, rounded down, and clipped."""
+    def weighted(self, losses: Tensor, portion: Problem) -> Tensor:
+        """Return (n,) losses times the weights of their labels, rounded down and clipped."""
         return self.clipped(weighted_losses(losses, portion.targets, self.class_weights))
 
     def clipped(self, losses: Tensor) -> Tensor:
-        """(n,) losses, at most B."""
+        """Return (n,) losses, clipped at B if the certificate is."""
         return losses if self.clip is None else losses.clamp_max(self.clip)
 
 
@@ -294,16 +304,11 @@ class Mapper:
                     )
                     for portion, arguments in block
                 ]
-                results = parallel(calls)
-                try:
+                with closed_quietly(parallel(calls)) as results:
                     for result, kept in results:
                         for outputs in kept:
                             original.check(*outputs)
                         yield result
-                finally:
-                    with warnings.catch_warnings():  # of tasks that are not finished after Ctrl-C
-                        warnings.simplefilter("ignore")
-                        results.close()
 
 
 def _shared(network: Bytes) -> Any:

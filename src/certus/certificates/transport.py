@@ -236,8 +236,10 @@ def _weighed(data: Samples, name: str) -> Samples:
     if data.weights is None:
         return data
     masses = checked_weights(data.weights, len(data)) / len(data)
-    rule = f"have weights that are 0, or at least {MANY:g} of their sum: the solver drops smaller ones"
-    require(bool(((masses == 0) | (masses >= MANY)).all()), name, rule, "smaller ones")
+    rule = f"have weights of 0, or of at least {MANY:g} of their sum, which the solver needs"
+    require(
+        bool(((masses == 0) | (masses >= MANY)).all()), name, rule, f"{float(masses[masses > 0].min()):.3g}"
+    )
     return data[masses > 0]
 
 

@@ -7,14 +7,13 @@ and each is answered in one thread, so that the answers are the same for any num
 from __future__ import annotations
 
 import secrets
-import warnings
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import joblib
 
-from certus.certificates.parallel import explain_lost_workers, one_thread
+from certus.certificates.parallel import closed_quietly, explain_lost_workers, one_thread
 from certus.errors import WorkerError
 from certus.kernel.trees import Ensemble, Prices
 from certus.storage.files import code_digest
@@ -48,17 +47,13 @@ class TreeWorkers:
         size = max(1, -(-len(questions) // (_PORTIONS * self.jobs)))
         lost = "Nothing of this search is stored: certify again."
         with explain_lost_workers(lost), joblib.Parallel(self.jobs, return_as="generator") as parallel:
-            results = parallel(
+            calls = (
                 joblib.delayed(_work)(self._key, trees, code_digest(), questions[start : start + size])
                 for start in range(0, len(questions), size)
             )
-            try:
+            with closed_quietly(parallel(calls)) as results:
                 for answers in results:
                     yield from answers
-            finally:
-                with warnings.catch_warnings():  # of tasks that are not finished after Ctrl-C
-                    warnings.simplefilter("ignore")
-                    results.close()
 
 
 _LAST: dict[str, TreeSearch] = {}  # the ensemble that this process searches

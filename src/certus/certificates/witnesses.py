@@ -162,7 +162,7 @@ def _needed(
 
 
 def _some(parabola: Parabolas, kept: Tensor) -> Parabolas:
-    """Without those of other margins."""
+    """Return parabolas of the kept margins alone; the others are infinite."""
     rise, coefficient = (
         torch.where(kept.unsqueeze(2), each, math.inf) for each in (parabola.rise, parabola.coefficient)
     )

@@ -8,7 +8,7 @@ from certus.cli import options as cli
 
 
 @cli.command("attack")
-@cli.options_of(cli.AttackOptions)
+@cli.options_of(cli.AttackOptions, types={"epsilon": tuple[cli.Radius, ...]})
 @cli.option(
     "--nearest",
     is_flag=True,
@@ -34,10 +34,10 @@ def attack(run: cli.TypedRun, nearest: bool, as_json: bool, **options: Any) -> N
     RUN is a complete run directory. The result of an attack is attained: a lower bound on the worst case,
     never a certificate.
     """
-    from certus.cli.attack_support import attack_nearest, attack_runs, check_options
-
     typed = cli.AttackOptions(**options)
-    check_options(typed, nearest=nearest)
+    typed.check(nearest=nearest)
+    from certus.cli.attack_support import attack_nearest, attack_runs
+
     trained = run.load()
     if nearest:
         attack_nearest(trained, typed, as_json=as_json)

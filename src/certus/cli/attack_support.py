@@ -11,13 +11,13 @@ from typing import Any
 
 import torch
 
-from certus._names import NORMS
+from certus._names import ATTACK_OPTIONS, NORMS
 from certus._progress import counting_bar
 from certus.attacks import evaluation
-from certus.attacks.evaluation import ATTACK_OPTIONS, WORST, Evaluation, Trial
+from certus.attacks.evaluation import WORST, Evaluation, Trial
 from certus.attacks.minimum_norm import largest_penalty, minimum_norm_attack
 from certus.cli import output as out
-from certus.cli.options import AttackOptions, refuse_unused, unused_by_data, unused_by_methods
+from certus.cli.options import AttackOptions, refuse_unused, unused_by_data
 from certus.cli.output import console, messages
 from certus.costs.masked import masked_to
 from certus.data import Samples, Subset
@@ -29,20 +29,15 @@ from certus.errors import ArgumentError, require, require_count
 from certus.kernel.evidence import Evidence
 from certus.runs.directory import RunDirectory
 from certus.runs.factory import own_model, read_settings
-from certus.runs.files import serialize
 from certus.runs.loaded_run import LoadedRun, open_run, recorded_rho_hat, training_rho
+from certus.runs.serialization import serialize
 from certus.storage.files import plain_json
 from certus.storage.write import write_atomically, write_json
 
 
-def read_epsilon(text: str, norm: str, data: str, standardize: bool, models: Sequence[str] = ()) -> float:
-    """Return ε from a number, or from how far the WRM of a run on the same data moves them (eqn:fgm-fair);
-    ``models`` are candidates for the FILE.py:FACTORY of that run."""
-    if not text.startswith("from:"):
-        try:
-            return float(text)
-        except ValueError:
-            raise ArgumentError(f"`epsilon` must be a number, or from:RUN; got {text!r}.") from None
+def epsilon_from(text: str, norm: str, data: str, standardize: bool, models: Sequence[str] = ()) -> float:
+    """Return the ε of from:RUN: the distance by which the WRM of a run on the same data moves them
+    (eqn:fgm-fair); ``models`` are candidates for the FILE.py:FACTORY of that run."""
     require(text != "from:", "epsilon", "name a run after from:", repr(text))
     run = RunDirectory.open(Path(text.removeprefix("from:")))
     settings = read_settings(run)
@@ -65,36 +60,6 @@ def read_epsilon(text: str, norm: str, data: str, standardize: bool, models: Seq
     return epsilon
 
 
-def check_options(options: AttackOptions, *, nearest: bool = False) -> None:
-    """Raise ``ArgumentError`` for options without effect, and for files that could not be written."""
-    output, plot = options.output, options.plot
-    if output is not None:
-        out.require_file("--output", output)
-    if plot is not None:
-        out.require_picture("--plot", plot)
-        apart = output is None or not out.same_place(output, plot)
-        require(apart, "--plot", "be another file than --output", plot)
-    if nearest:
-        allowed = options.attacks in ((), ("wrm",))
-        require(allowed, "attack", "be left out with --nearest, or be wrm", ", ".join(options.attacks))
-        rule = "with --nearest, which searches all distances"
-        refuse_unused(dict.fromkeys(("epsilon", "gamma", "plot", "relative", "step_size"), rule))
-        if options.attacks:
-            rule = "with --nearest --attack wrm, which searches for the largest gamma"
-            refuse_unused(dict.fromkeys(("norm", "steps", "restarts"), rule))
-        as_rows = output is not None and output.suffix.lower() in (".tex", ".csv")
-        require(not as_rows, "--output", "be a JSON file with --nearest, which has no rows", output)
-        return
-    unused = unused_by_methods(options.chosen, ATTACK_OPTIONS | {"relative": ATTACK_OPTIONS["epsilon"]})
-    if not options.epsilon:
-        unused.setdefault("relative", "without --epsilon: the default is in units of the inputs")
-    elif all(text.startswith("from:") for text in options.epsilon):
-        unused["relative"] = "where epsilon comes from a run, in units of the inputs"
-    if "pgd" not in options.chosen and options.samples is None:
-        unused["seed"] = f"for {', '.join(options.chosen)} without --samples: nothing is random"
-    refuse_unused(unused)
-
-
 def _choose_samples(trained: LoadedRun, options: AttackOptions) -> tuple[Subset, dict[str, Any]]:
     """Return a simple random subset of the test data, as intervals assume, and its description as JSON."""
     count, data = options.samples, trained.data
@@ -110,11 +75,14 @@ def _make_trials(trained: LoadedRun, options: AttackOptions, models: Sequence[st
     """Return every attack at every strength that it takes."""
     chosen, norm, message = options.chosen, options.norm or "inf", ""
     require(bool(options.gamma) or "wrm" not in chosen, "gamma", "be given for wrm", "none")
-    budgets, settings = [], trained.settings
+    budgets: list[float] = []
+    settings = trained.settings
     unit = evaluation.typical_length(trained.data.train, NORMS[norm]) if options.relative else 1.0
-    for text in options.epsilon:
-        epsilon = read_epsilon(text, norm, settings.data, settings.standardize, models)
-        budgets.append(epsilon if text.startswith("from:") else epsilon * unit)
+    for typed in options.epsilon:
+        if isinstance(typed, str):
+            budgets.append(epsilon_from(typed, norm, settings.data, settings.standardize, models))
+        else:
+            budgets.append(typed * unit)
     if not options.epsilon and set(chosen) & set(ATTACK_OPTIONS["epsilon"]):
         norm, epsilon, message = _default_budget(trained, options.norm)
         budgets = [epsilon]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from certus.certificates import Audit
 
 
-class _Radius(click.ParamType[float]):
+class _Fraction(cli.ParamType):
     """A number, or a fraction such as 36/255."""
 
     name = "radius"
@@ -26,7 +26,7 @@ class _Radius(click.ParamType[float]):
         try:
             return float(Fraction(value)) if isinstance(value, str) else float(value)
         except (ValueError, ZeroDivisionError):
-            self.fail(f"{value!r} is not a number, nor a fraction such as 36/255", param, ctx)
+            self.fail("be a number, or a fraction such as 36/255", param, ctx)
 
 
 @cli.command("audit")
@@ -35,15 +35,13 @@ class _Radius(click.ParamType[float]):
 @cli.option("--data", required=True, help="Data set that the claim is about, as for certus train.")
 @cli.option(
     "--epsilon",
-    type=_Radius(),
+    type=_Fraction(),
     multiple=True,
     required=True,
     help="L2 radius of the accuracy, such as 36/255; may be repeated.",
 )
-@cli.option("--claimed-lipschitz", type=float, help="Constant that is claimed for all outputs together.")
-@cli.option(
-    "--claimed-accuracy", type=float, help="Accuracy that is claimed at the first EPSILON, such as 0.58."
-)
+@cli.option("--claimed-lipschitz", type=float, help="Claimed L2 Lipschitz constant of the vector of outputs.")
+@cli.option("--claimed-accuracy", type=float, help="Claimed accuracy at the first EPSILON, such as 0.58.")
 @cli.option("--target", help="Column of a table to predict.", show_default="the last column")
 @cli.option("--samples", type=int, help="Number of test samples, drawn at random.", show_default="all")
 @cli.option("--seed", default=0, help="Seed of the data split and of the samples.")
@@ -70,10 +68,10 @@ def audit(
     certus audit lipschitz:128x10 --weights runs/deep/model.safetensors \\
         --data cifar10 --epsilon 36/255 --epsilon 72/255 -o audit
 
-    The network is built by FACTORY in FILE.py, which is executed, or by its name. Its weights are read as
-    they are deployed: a parametrization is evaluated once, and its result is what is bounded. The folder gets
-    audit.json, and the network that was bounded: graph.json and graph.safetensors. Exit code 1 if a claim is
-    not proven.
+    The network is built by FACTORY in FILE.py, which is executed, or by its name. Its weights are bounded as
+    they are deployed: a parametrization is evaluated once, and the result is bounded. The folder gets
+    audit.json, and the bounded network: graph.json and graph.safetensors. Exit code 1 if a claim is not
+    proven.
     """
     from certus.certificates import audit as prove
     from certus.certificates._audit import write_audit

@@ -7,13 +7,20 @@ from typing import TYPE_CHECKING, Any
 
 from certus._progress import counting_bar
 from certus.cli import options as cli
+from certus.cli.certified_run import (
+    CertifiedNetwork,
+    CertifiedRun,
+    CertifiedTrees,
+    checked_certificate,
+    open_certified_run,
+)
 from certus.cli.output import console, messages, require_file
-from certus.cli.subject import NetworkSubject, Subject, checked_certificate, open_subject
 from certus.errors import ArgumentError, require
 from certus.storage.write import write_atomically
 
 if TYPE_CHECKING:
-    pass
+    from certus.certificates.certificate import Certificate
+    from certus.runs.tree_run import TreeRun
 
 _FILES = ("certificate.json", "graph.json", "graph.safetensors", "witnesses.safetensors", "samples.csv")
 _SMOOTHED = ("smoothing.json", "smoothing.safetensors")
@@ -29,9 +36,9 @@ _SMOOTHED = ("smoothing.json", "smoothing.safetensors")
     show_default="that of RUN",
     help="certificate.json or smoothing.json to bundle.",
 )
-@cli.option("--report/--no-report", "with_report", default=True, help="Include the HTML report of a network.")
+@cli.option("--report/--no-report", "with_report", default=True, help="Include the HTML report.")
 @cli.option("--author", default="", help="Author, for the model card and the report.")
-@cli.option("--purpose", default="", help="Purpose of the model, for both.")
+@cli.option("--purpose", default="", help="Purpose of the model, for the model card and the report.")
 @cli.allow_code_option
 @cli.takes_run
 def bundle(
@@ -64,16 +71,16 @@ def bundle(
     from certus.runs.directory import CERTIFICATE_FOLDER
 
     require_file("--output", output)
-    subject = open_subject(run, allow_code=allow_code, locking=False)
+    certified = open_certified_run(run, allow_code=allow_code, locking=False)
     if file is None:
-        folder = subject.path / CERTIFICATE_FOLDER
+        folder = certified.path / CERTIFICATE_FOLDER
         stored = [folder / name for name in (_FILES[0], _SMOOTHED[0]) if (folder / name).exists()]
         if not stored:
-            remedy = f"`certus certify {subject.path}` makes one"
+            remedy = f"`certus certify {certified.path}` makes one"
             raise ArgumentError(f"`RUN` must have a certificate; {folder} has none: {remedy}.")
         file = stored[0]
     require(file.is_file(), "--certificate", "be a file, such as certificate.json", file)
-    certificate, settings = checked_certificate(subject, file)
+    certificate, settings = checked_certificate(certified, file)
     smoothed = not isinstance(certificate, Certificate)
     if smoothed:
         cli.refuse_unused({"include_data": "for a certificate by smoothing, which is checked from its table"})
@@ -85,19 +92,21 @@ def bundle(
             files[f"{parts.FOLDER}/{name}"] = place.read_bytes()
     rows = False
     if isinstance(certificate, Certificate) and include_data:
-        files[f"{parts.FOLDER}/{ROWS}"] = certified_rows(Certificate.load(file), subject.rows(settings))
+        files[f"{parts.FOLDER}/{ROWS}"] = certified_rows(Certificate.load(file), certified.rows(settings))
         rows = True
-    model, measured = _described(subject)
+    model, measured = _described(certified)
     files[parts.CARD] = parts.model_card(
         certificate,
-        name=subject.path.absolute().name,
+        name=certified.path.absolute().name,
         model=model,
         measured=measured,
         author=author,
         purpose=purpose,
     )
-    if with_report and isinstance(subject, NetworkSubject):
-        files[parts.REPORT] = _report(subject, author, purpose)
+    if with_report and isinstance(certified, CertifiedNetwork):
+        files[parts.REPORT] = _report(certified, author, purpose)
+    elif with_report and isinstance(certificate, Certificate) and isinstance(certified, CertifiedTrees):
+        files[parts.REPORT] = _tree_report(certified.trained, certificate, author, purpose)
     files[parts.README] = parts.readme(certificate, [*files, parts.MANIFEST], rows=rows)
     files[parts.MANIFEST] = parts.manifest(certificate, files, model=model, rows=rows)
     output.parent.mkdir(parents=True, exist_ok=True)
@@ -106,19 +115,19 @@ def bundle(
     console.print(f"Written: {output}, {len(files)} files. To check it: unzip {output}; {command}")
 
 
-def _described(subject: Subject) -> tuple[dict[str, Any], dict[str, float]]:
+def _described(certified: CertifiedRun) -> tuple[dict[str, Any], dict[str, float]]:
     """Properties of the model in words, and what was measured on the data as they are."""
-    if not isinstance(subject, NetworkSubject):
-        own, right = subject.trained.settings, subject.trained.right
+    if not isinstance(certified, CertifiedNetwork):
+        own, right = certified.trained.settings, certified.trained.right
         model = {
-            "Model": f"{own.model} ({subject.trained.reading.library})",
+            "Model": f"{own.model} ({certified.trained.reading.library})",
             "SHA-256 of the model's file": own.model_sha256,
             "SHA-256 of its table": own.data_sha256,
         }
         return model, {} if right is None else {"accuracy": right}
     from certus.runs.records import WEIGHTS
 
-    trained = subject.trained
+    trained = certified.trained
     settings, result = trained.settings, trained.run.result or {}
     method = settings.method + "".join(
         f", {name} {value:g}"
@@ -135,16 +144,24 @@ def _described(subject: Subject) -> tuple[dict[str, Any], dict[str, float]]:
     return model, {f"test {name}": float(value) for name, value in result.get("test", {}).items()}
 
 
-def _report(subject: NetworkSubject, author: str, purpose: str) -> bytes:
+def _report(certified: CertifiedNetwork, author: str, purpose: str) -> bytes:
     """The report of ``certus report`` with its defaults, without a date."""
     from certus.display.report.contents import attack_unit, evaluations, measure_run
     from certus.display.report.opening import Purpose
     from certus.display.report.page import render_report
 
-    trained = subject.trained
+    trained = certified.trained
     with counting_bar(messages, "measuring", evaluations(trained, _SAMPLES)) as advance:
         report = measure_run(trained, attack_unit(trained), _SAMPLES, 0, advance)
     return render_report([report], Purpose("", author, purpose)).encode()
+
+
+def _tree_report(trained: TreeRun, certificate: Certificate, author: str, purpose: str) -> bytes:
+    """The report about a tree model, without a date."""
+    from certus.display.report.opening import Purpose
+    from certus.display.report.trees import render_tree_report
+
+    return render_tree_report(trained, certificate, (), Purpose("", author, purpose)).encode()
 
 
 _SAMPLES = 200

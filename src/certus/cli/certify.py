@@ -33,16 +33,20 @@ if TYPE_CHECKING:
 )
 @cli.option("--history-dates", help="Column of the dates in FILE.", show_default="the only column of dates")
 @cli.option(
-    "--quantile", default=0.9, help="Quantile of the moves between chunks that rho is; 1 is the largest move."
+    "--quantile",
+    default=0.9,
+    help="Quantile of the distances between chunks to take as rho; 1 for the largest.",
 )
 @cli.panel("Randomised smoothing")
 @cli.option("--smoothing", type=float, help="Certify under Gaussian input noise of this standard deviation.")
-@cli.option("--draws", default=100, help="Number of noisy copies of each sample that the bounds rest on.")
-@cli.option("--votes", default=100, help="Number of noisy copies that a deployed prediction takes a vote of.")
+@cli.option(
+    "--draws", default=100, help="Number of noisy copies of each sample from which the bounds are computed."
+)
+@cli.option("--votes", default=100, help="Number of noisy copies that vote on each deployed prediction.")
 @cli.option("--abstain", default=0.001, help="Significance level at which a deployed prediction abstains.")
 @cli.panel("Tree models")
 @cli.option(
-    "--width", default=1.05, help="End the search where the upper side is at most this many times the lower."
+    "--width", default=1.05, help="Ratio of the upper bound to the lower bound at which the search ends."
 )
 @cli.option(
     "--time-limit",
@@ -111,8 +115,8 @@ def certify(
     certus certify runs/digits --jobs -1
 
     RUN is a complete run directory. The worst case is over all distributions within transport cost RHO of the
-    data. "At least" is attained by a distribution that was found. "At most" is proven, or assumed if it rests
-    on rules of your own, which are named. Give an interrupted command again to resume it.
+    data. "At least" is attained by a distribution that was evaluated. "At most" is proven, or assumed if it
+    rests on your own rules, which are then named. Repeat an interrupted command to resume it.
     """
     from certus.certificates.parallel import dask_cluster
     from certus.display.render import parts_of
@@ -192,6 +196,8 @@ def _parsed_requirements(texts: tuple[str, ...], *, with_population: bool) -> li
 
 # --- Tree models --------------------------------------------------------------------------------------
 
+_LONG = 60.0  # seconds of first searches that are announced
+
 
 def _tree_settings(options: dict[str, Any]) -> CertifySettings:
     """Return the settings for a tree model; raise ``ArgumentError`` for options without effect."""
@@ -217,9 +223,16 @@ def _certify_trees(
     allow_code: bool,
 ) -> Certificate:
     """Certify the rows of a tree model's table, with a progress bar."""
-    from certus.runs.tree_run import certify_tree_run, load_tree_run
+    from certus.certificates.trees import first_seconds, in_words
+    from certus.runs.tree_run import certify_tree_run, chosen_rows, load_tree_run
 
     trained = load_tree_run(run, data=settings.data, allow_code=allow_code)
+    rows = len(chosen_rows(trained, settings).data)
+    seconds = first_seconds(trained.reading.ensemble, rows)
+    if seconds > _LONG:
+        messages.print(
+            f"The first searches of {rows:,} rows take about {in_words(seconds)} of one processor."
+        )
     if settings.confidence is not None:
         messages.print(
             "A confidence holds if the model was not fitted or tuned on these rows: nothing checks that."

@@ -11,7 +11,7 @@ from certus.errors import require
 
 @cli.command("compare")
 @cli.argument("runs", type=cli.PATH, nargs=-1, required=True)
-@cli.options_of(cli.AttackOptions)
+@cli.options_of(cli.AttackOptions, types={"epsilon": tuple[cli.Radius, ...]})
 @cli.models_option
 @cli.run_data_option
 @cli.json_option
@@ -28,9 +28,9 @@ def compare(
     RUNS are two or more complete run directories with the same test data. Differences to the first run are
     paired, sample by sample, which detects much smaller differences than two separate intervals.
     """
-    from certus.cli.attack_support import attack_runs, check_options, open_comparable
-
     typed = cli.AttackOptions(**options)
     require(len(runs) >= 2, "runs", "be two or more", ", ".join(map(str, runs)))
-    check_options(typed)
+    typed.check()
+    from certus.cli.attack_support import attack_runs, open_comparable
+
     attack_runs(open_comparable(runs, models, run_data), typed, models, as_json=as_json)

@@ -17,7 +17,7 @@ from certus.display.text import make_table, number
 from certus.errors import ArgumentError, require, require_number
 from certus.runs.settings import CertifySettings
 from certus.storage.files import plain_json
-from certus.table_options import TableOptions
+from certus.table_options import TABLES, TableOptions
 
 if TYPE_CHECKING:
     from certus.certificates.transport import Shift
@@ -62,11 +62,10 @@ def distance(
     """
     import torch
 
-    from certus.certificates.alarm import check_observed
+    from certus.certificates.consistency import check_observed
     from certus.certificates.transport import estimated_distance, transport_distance
     from certus.data import Subset, halves
     from certus.datasets import load
-    from certus.datasets.catalogue import TABLES
     from certus.runs.certification import certify_run
     from certus.runs.factory import default_cost
     from certus.runs.shifts import shifted_features
@@ -208,7 +207,6 @@ def _read(
     import torch
 
     from certus.data import Samples
-    from certus.datasets.catalogue import TABLES
     from certus.datasets.new_data import load_like, new_rows, new_table
     from certus.runs.loaded_run import named_split
 

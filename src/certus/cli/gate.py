@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from certus.cli import options as cli
+from certus.cli.certified_run import CertifiedRun, checked_certificate, open_certified_run, stated_settings
 from certus.cli.output import console, messages, print_json, require_file, results
-from certus.cli.subject import Subject, checked_certificate, open_subject, stated_settings
 from certus.errors import ArgumentError, require
 from certus.requirements import BY_CLASS, GateResult, Requirement, combined, parsed
 from certus.storage.write import write_atomically
@@ -24,21 +24,21 @@ from certus.storage.write import write_atomically
     metavar="REQUIREMENT",
     help="Requirement such as error<=0.12@rho=0.01, loss<=0.5, recall[yes]>=0.8, fpr[yes]<=0.1, "
     "balanced_error<=0.2, expected_cost[0,1;5,0]<=0.3, accuracy@pgd:inf:0.1>=0.8, "
-    "accuracy@certified:0.1>=0.7 or vote<=0.1; may be repeated. population: before it judges the bound for "
-    "the population. Without @rho=… it must hold at every rho of the certificate.",
+    "accuracy@certified:0.1>=0.7 or vote<=0.1; may be repeated. With population: before it, it is about the "
+    "bound for the population; without @rho=…, it must hold at every rho of the certificate.",
 )
 @cli.option(
     "--certificate",
     "file",
     type=cli.PATH,
-    show_default="that of RUN, certified anew where it lacks something",
+    show_default="that of RUN, whose missing parts are certified first",
     help="certificate.json or smoothing.json to judge.",
 )
 @cli.option(
     "--confidence",
     type=float,
     show_default="that of the certificate, else 0.95",
-    help="Confidence of population: requirements, where their bounds are computed here.",
+    help="Confidence of population bounds that this command computes.",
 )
 @cli.option(
     "--junit", type=cli.PATH, help="JUnit XML to write, with a test case for each requirement and rho."
@@ -77,21 +77,21 @@ def gate(
         require_file("--junit", junit)
     judged = [each for each in wanted if each.attack is None or each.attack.name == "certified"]
     attacks = [each for each in wanted if each not in judged]
-    subject = open_subject(run, allow_code=allow_code, locking=not no_lock)
+    certified = open_certified_run(run, allow_code=allow_code, locking=not no_lock)
     parts, settings, source = [], None, None
     if judged:
         if file is None:
-            source = _certified(subject, judged, confidence)
+            source = _certified(certified, judged, confidence)
         else:
             source = file
             require(file.is_file(), "--certificate", "be a file, such as certificate.json", file)
             cli.refuse_unused({"confidence": "with --certificate, which has its own"})
-        certificate, settings = checked_certificate(subject, source)
+        certificate, settings = checked_certificate(certified, source)
         parts.append(certificate.check(judged))
     elif file is not None:
         raise ArgumentError("`--certificate` must be left out: no requirement judges a certificate.")
     if attacks:
-        parts.append(subject.attacked(attacks, settings, confidence or 0.95))
+        parts.append(certified.attacked(attacks, settings, confidence or 0.95))
     result = _in_order(combined(parts), wanted)
     _show(result, source, junit, as_json=as_json)
     result.require()
@@ -103,25 +103,25 @@ def _in_order(result: GateResult, wanted: Sequence[Requirement]) -> GateResult:
     return replace(result, outcomes=tuple(sorted(result.outcomes, key=lambda each: places[each.requirement])))
 
 
-def _certified(subject: Subject, wanted: Sequence[Requirement], confidence: float | None) -> Path:
+def _certified(certified: CertifiedRun, wanted: Sequence[Requirement], confidence: float | None) -> Path:
     """Return the certificate of a run, certified anew if it lacks something: itself, a ρ, or the
     population."""
     from certus.certificates.files import read_certificate
     from certus.runs.directory import CERTIFICATE_FOLDER
 
-    folder = subject.path / CERTIFICATE_FOLDER
+    folder = certified.path / CERTIFICATE_FOLDER
     file, smoothed = folder / "certificate.json", folder / "smoothing.json"
     voted = any(requirement.quantity == "vote" for requirement in wanted)
     if voted and not smoothed.exists():
-        remedy = f"certus certify {subject.path} --smoothing SIGMA makes one"
-        raise ArgumentError(f"`--require` must find a certificate by smoothing, for vote; {remedy}.")
+        remedy = f"`certus certify {certified.path} --smoothing SIGMA` writes it"
+        raise ArgumentError(f"`--require vote` needs {smoothed}, which does not exist: {remedy}.")
     if voted or (smoothed.exists() and not file.exists()):
         return smoothed
     rhos = {requirement.rho for requirement in wanted if requirement.rho is not None}
     population = any(requirement.population for requirement in wanted)
-    settings, lacking = subject.settings, [f"{file} does not exist"]
+    settings, lacking = certified.settings, [f"{file} does not exist"]
     if file.exists():
-        settings, own = stated_settings(subject, file), read_certificate(file)
+        settings, own = stated_settings(certified, file), read_certificate(file)
         lacking = [f"rho {rho:g} is not in it" for rho in sorted(rhos - {*own.rhos})]
         if population and own.population is None:
             lacking.append("it has no bounds for the population")
@@ -133,16 +133,16 @@ def _certified(subject: Subject, wanted: Sequence[Requirement], confidence: floa
         rhos |= {*own.rhos}
     if not lacking:
         return file
-    if not rhos and subject.rho is None and any(each.attack is None for each in wanted):
+    if not rhos and certified.rho is None and any(each.attack is None for each in wanted):
         raise ArgumentError(
-            f"`--require` must name a rho, such as error<=0.1@rho=0.01, for {subject.path}, which has "
+            f"`--require` must name a rho, such as error<=0.1@rho=0.01, for {certified.path}, which has "
             "neither a certificate nor a rho of its training."
         )
-    rhos = rhos or {subject.rho or 0.0}
+    rhos = rhos or {certified.rho or 0.0}
     level = confidence or settings.confidence or (0.95 if population else None)
-    messages.print(f"Certifying {subject.path}: {'; '.join(lacking)}.")
+    messages.print(f"Certifying {certified.path}: {'; '.join(lacking)}.")
     folder.mkdir(parents=True, exist_ok=True)
-    subject.certify(replace(settings, rho=tuple(sorted(rhos)), confidence=level), file)
+    certified.certify(replace(settings, rho=tuple(sorted(rhos)), confidence=level), file)
     return file
 
 

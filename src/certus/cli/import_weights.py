@@ -19,24 +19,34 @@ if TYPE_CHECKING:
 @cli.argument("model_file", type=cli.PATH, required=False)
 @cli.panel("Model")
 @cli.option("--weights", type=cli.PATH, help="safetensors file with a network's state dict.")
-@cli.option("--model", metavar="NAME", help="Network name, or FILE.py:FACTORY to execute, for --weights.")
+@cli.option(
+    "--model",
+    metavar="NAME",
+    help="Network of --weights, by name, or FILE.py:FACTORY for a file that is executed.",
+)
 @cli.allow_code_option
 @cli.option(
     "--iterations",
     type=int,
-    help="Rounds of boosting of a tree model to use; 0 for all.",
+    help="Number of boosting rounds of a tree model to use; 0 for all.",
     show_default="the best",
 )
 @cli.panel("Data")
 @cli.option("--data", required=True, help="Data set of the model, as for certus train.")
 @cli.option("--target", help="Column of a table to predict.", show_default="the last column")
-@cli.option("--drop", default="", help="Columns of the table that a tree model does not have.")
+@cli.option("--drop", default="", help="Columns of the table that are not columns of the tree model.")
 @cli.option("--encoding", default="utf-8", help="Text encoding of a tree model's csv: file.")
 @cli.option("--separator", default=",", help="Column separator of a tree model's csv: file, such as ;.")
 @cli.option(
     "--feature-cost",
     default="",
     help="Cost factors of a tree model's columns, such as town=3,age=inf; inf keeps a column fixed.",
+)
+@cli.option(
+    "--gap-cost",
+    default="",
+    help="Costs at which cells of a tree model's columns go missing or are filled, such as income=0.5.",
+    show_default="gaps stay",
 )
 @cli.option(
     "--standardize/--no-standardize",
@@ -58,6 +68,7 @@ def import_weights(
     encoding: str,
     separator: str,
     feature_cost: str,
+    gap_cost: str,
     no_lock: bool,
     as_json: bool,
     **options: Any,
@@ -78,13 +89,14 @@ def import_weights(
     if model_file is not None:
         reason = "for a tree model, whose table is taken as it is"
         cli.refuse_unused(dict.fromkeys(("model", "seed", "standardize"), reason))
-        table = {"drop": drop, "encoding": encoding, "separator": separator, "feature_cost": feature_cost}
+        table = {"drop": drop, "encoding": encoding, "separator": separator}
+        table |= {"feature_cost": feature_cost, "gap_cost": gap_cost}
         code = {"iterations": iterations, "allow_code": allow_code}
         _import_trees(model_file, output, options["data"], options["target"], as_json, table | code)
         return
     assert weights is not None
     require(options["model"] is not None, "--model", "be given with --weights", None)
-    names = ("allow_code", "iterations", "drop", "encoding", "separator", "feature_cost")
+    names = ("allow_code", "iterations", "drop", "encoding", "separator", "feature_cost", "gap_cost")
     cli.refuse_unused(dict.fromkeys(names, "for a network: it is for tree models"))
     _import_network(weights, output, no_lock, as_json, options)
 
@@ -107,7 +119,12 @@ def _import_trees(
         console.print(f"The model predicts {run.right:.2%} of the rows as the table has them.")
     if run.right is not None and reading.model is None:
         console.print(f"Its file has the classes {', '.join(_labels(reading) or [])}, in this order.")
-    console.print(f"Run directory: {output}. Next: certus certify {output} --rho 0.01")
+        if run.right < float(run.targets.bincount().max()) / len(run.targets):
+            console.print(
+                "One answer for all rows would be right more often: does the table name them otherwise?"
+            )
+    allowed = " --allow-code" if options["allow_code"] else ""
+    console.print(f"Run directory: {output}. Next: certus certify {output}{allowed} --rho 0.01")
 
 
 def _labels(reading: TreeModel) -> list[str] | None:
@@ -121,7 +138,7 @@ def _import_network(
     from certus.models.networks import build_from, load_weights
     from certus.runs.directory import require_new_run, resolve_parents
     from certus.runs.factory import load_data
-    from certus.runs.files import measure_result
+    from certus.runs.serialization import measure_result
     from certus.runs.train_run import start_run
     from certus.storage.tensors import load_tensors
     from certus.training import Fit

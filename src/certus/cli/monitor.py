@@ -21,6 +21,7 @@ PICTURE = "monitor.png"
 
 
 @cli.command("monitor")
+@cli.new_rows_options
 @cli.panel("Rows and columns")
 @cli.option("--columns", help="Columns to compare, separated by commas; all others count as unchanged.")
 @cli.option(
@@ -76,6 +77,7 @@ def monitor(
     output: Path | None,
     plot: Path | None,
     as_json: bool,
+    **reading: str | None,
 ) -> None:
     """Compare new data with the certified ones, and raise an alarm.
 
@@ -88,7 +90,7 @@ def monitor(
     RUN is a run with a certificate, NEW a file (.csv or .parquet) or a data set as for certus train, or
     DATA@SPLIT. "covered": a coupling with the certified rows costs at most rho, so that the bound holds if
     each row has the label of the row it is coupled with. "outside": the rows are proven to be farther away
-    than rho, or lie outside the domain. An alarm means that the data changed by more than chance, and are not
+    than rho, or lie outside the domain. An alarm means that the data changed by more than chance and are not
     covered. Without labels, no method can show a change of the labels' dependence on the inputs. The kernel
     proves the certificate again before it is compared with. Exit code 0: no alarm. 1: an alarm, or a number
     of the certificate does not follow. 2: refused.
@@ -123,6 +125,7 @@ def monitor(
             columns=None if columns is None else listed_names(columns),
             seed=seed,
             run=trained,
+            reading=cli.reading_of_new_rows(trained.settings.table, reading),
         )
         whole: str | int = "" if chunks is None else int(chunks) if chunks.isdigit() else chunks
         results = []
@@ -145,15 +148,15 @@ def monitor(
 def _checked(trained: LoadedRun, file: Path) -> Certificate:
     """Read a certificate about a run, which the kernel proves again where it can."""
     from certus.certificates.certificate import Certificate
-    from certus.cli.subject import NetworkSubject, checked_certificate, stated_settings
+    from certus.cli.certified_run import CertifiedNetwork, checked_certificate, stated_settings
     from certus.runs.verification import is_smoothed
 
     require(not is_smoothed(file), "--certificate", "be a certificate of the model without noise", file)
-    subject = NetworkSubject(trained, locking=False)
+    certified = CertifiedNetwork(trained, locking=False)
     try:
-        certificate, _ = checked_certificate(subject, file)
+        certificate, _ = checked_certificate(certified, file)
     except UnsupportedError as reason:
-        stated_settings(subject, file)
+        stated_settings(certified, file)
         messages.print(f"The certificate is not re-checked: {reason}")
         certificate = Certificate.load(file)
     assert isinstance(certificate, Certificate)
@@ -186,6 +189,5 @@ def _show(
 
 
 def _worst(results: list[MonitorResult]) -> MonitorResult:
-    """The result to explain: the alarm, or else the check, with the largest distance beyond its "
-    "alarm line."""
+    """Return the result to explain: the alarm farthest above its line, or else the check nearest to it."""
     return max(results, key=lambda result: (result.alarm, result.statistic - result.line))

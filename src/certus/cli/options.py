@@ -18,11 +18,18 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin, get_type_h
 import click
 from click.core import ParameterSource
 
-from certus._names import GRADIENT_ATTACKS, NORMS, PAPER_NAMES
-from certus.cli.output import NOTHING_STORED, if_interrupted, results_apart
+from certus._names import ATTACK_OPTIONS, GRADIENT_ATTACKS, NORMS, PAPER_NAMES
+from certus.cli.output import (
+    NOTHING_STORED,
+    if_interrupted,
+    require_file,
+    require_picture,
+    results_apart,
+    same_place,
+)
 from certus.errors import ArgumentError, UnsupportedError, require, truncate
 from certus.runs.settings import FLAGS, Settings, option_field
-from certus.table_options import TableOptions
+from certus.table_options import TABLES, TableOptions
 
 if TYPE_CHECKING:
     from certus.datasets import SplitDataset
@@ -30,6 +37,11 @@ if TYPE_CHECKING:
     from certus.runs.loaded_run import LoadedRun
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
+
+if TYPE_CHECKING:
+    ParamType = click.ParamType[Any]
+else:
+    ParamType = click.ParamType  # not generic in the lowest supported version of click
 
 _OTHER_NAMES = {"spec": "data", "gammas": "gamma", "by": "chunks", "n_jobs": "jobs"}
 """Parameters: library → command."""
@@ -46,18 +58,25 @@ class UserPath(click.Path):
         return super().convert(expanded, param, ctx)
 
 
-class Budget(click.ParamType[Any]):
+class Budget(ParamType):
     """A number, or the text from:FILE."""
 
     name = "float"
+    source = "FILE"
 
     def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
-        return "FLOAT|from:FILE"
+        return f"FLOAT|from:{self.source}"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if isinstance(value, str) and value.startswith("from:"):
             return value
         return click.FLOAT.convert(value, param, ctx)
+
+
+class Radius(Budget):
+    """A number, or the text from:RUN."""
+
+    source = "RUN"
 
 
 class Choice(click.Choice[str]):
@@ -82,6 +101,8 @@ class _Parameter(click.Parameter):
         except click.BadParameter as error:
             rules = {"integer": "be a whole number", "float": "be a number"}
             rule = rules.get(self.type.name, error.message)
+            if isinstance(self.type, Budget):
+                rule = f"be a number, or from:{self.type.source}"
             if isinstance(self.type, click.Choice):
                 rule = f"be one of {', '.join(self.type.choices)}"
             got = truncate(", ".join(map(repr, texts)))
@@ -376,10 +397,10 @@ class AttackOptions:
         default_text="inf; without --epsilon, the norm that the run was trained for",
         choices=tuple(NORMS),
     )
-    epsilon: tuple[str, ...] = _attack_option(
+    epsilon: tuple[float | str, ...] = _attack_option(
         (),
-        "Radius of the perturbations, may be repeated for a sweep: a number, or from:RUN for the root mean "
-        "square distance of the perturbations in the wrm training of RUN.",
+        "Radius of the perturbations; may be repeated for a sweep. from:RUN is the root mean square distance "
+        "by which the wrm training of RUN moves its data.",
         default_text="the epsilon or the root of the rho that the run was trained for",
     )
     gamma: tuple[float, ...] = _attack_option(
@@ -414,6 +435,34 @@ class AttackOptions:
     def chosen(self) -> list[str]:
         """The attacks to run, without repetitions."""
         return list(dict.fromkeys(self.attacks or ["pgd"]))
+
+    def check(self, *, nearest: bool = False) -> None:
+        """Raise ``ArgumentError`` for options without effect, and for files that could not be written."""
+        if self.output is not None:
+            require_file("--output", self.output)
+        if self.plot is not None:
+            require_picture("--plot", self.plot)
+            apart = self.output is None or not same_place(self.output, self.plot)
+            require(apart, "--plot", "be another file than --output", self.plot)
+        if nearest:
+            allowed = self.attacks in ((), ("wrm",))
+            require(allowed, "attack", "be left out with --nearest, or be wrm", ", ".join(self.attacks))
+            rule = "with --nearest, which searches all distances"
+            refuse_unused(dict.fromkeys(("epsilon", "gamma", "plot", "relative", "step_size"), rule))
+            if self.attacks:
+                rule = "with --nearest --attack wrm, which searches for the largest gamma"
+                refuse_unused(dict.fromkeys(("norm", "steps", "restarts"), rule))
+            as_rows = self.output is not None and self.output.suffix.lower() in (".tex", ".csv")
+            require(not as_rows, "--output", "be a JSON file with --nearest, which has no rows", self.output)
+            return
+        unused = unused_by_methods(self.chosen, ATTACK_OPTIONS | {"relative": ATTACK_OPTIONS["epsilon"]})
+        if not self.epsilon:
+            unused.setdefault("relative", "without --epsilon: the default is in units of the inputs")
+        elif all(isinstance(typed, str) for typed in self.epsilon):
+            unused["relative"] = "where epsilon comes from a run, in units of the inputs"
+        if "pgd" not in self.chosen and self.samples is None:
+            unused["seed"] = f"for {', '.join(self.chosen)} without --samples: nothing is random"
+        refuse_unused(unused)
 
 
 # --- Options without effect ---------------------------------------------------------------------------
@@ -468,8 +517,6 @@ def unused_without_labels(data: SplitDataset) -> dict[str, str | None]:
 
 def unused_by_source(spec: str) -> dict[str, str | None]:
     """Return the options without effect for data that have not been read yet."""
-    from certus.datasets.catalogue import TABLES
-
     reason = None if spec.startswith(TABLES) else f"for {spec}: it is for csv:FILE and parquet:FILE"
     unused: dict[str, str | None] = {field.name: reason for field in fields(TableOptions)}
     if not spec.startswith("csv:"):

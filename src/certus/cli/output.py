@@ -139,7 +139,7 @@ def require_file(option: str, path: Path) -> None:
     try:
         target = resolve_target(path)
     except WriteError as reason:
-        raise ArgumentError(f"`{option}` must be a file. {reason}") from None
+        raise ArgumentError(f"`{option}` must be a file that can be written: {reason}") from None
     require_unowned_file(option, target)
     require_folder(option, target.parent, "lie in")
 

@@ -6,15 +6,22 @@ from pathlib import Path
 
 from certus.cli import options as cli
 from certus.cli.output import messages
-from certus.cli.train import make_fabric, require_tensorboard, show_run, train_and_show
+from certus.cli.train import (
+    device_option,
+    make_fabric,
+    require_tensorboard,
+    show_run,
+    train_and_show,
+)
 
 
 @cli.command("resume")
 @cli.takes_run
+@device_option
 @cli.tensorboard_option
 @cli.no_lock_option
 @cli.json_option
-def resume(run: cli.TypedRun, tensorboard: Path | None, no_lock: bool, as_json: bool) -> None:
+def resume(run: cli.TypedRun, device: str, tensorboard: Path | None, no_lock: bool, as_json: bool) -> None:
     """Continue an interrupted training from its last checkpoint.
 
     \b
@@ -22,7 +29,10 @@ def resume(run: cli.TypedRun, tensorboard: Path | None, no_lock: bool, as_json: 
 
     RUN is a run directory. The result is the same as without the interruption.
     """
-    opened, fabric = run.open(), make_fabric()
+    from certus.runs.factory import read_settings
+
+    opened = run.open()
+    fabric = make_fabric(device, read_settings(opened).precision)
     if opened.result is not None:
         cli.refuse_unused({"tensorboard": f"for {run.path}, which is complete: no epoch is left to log"})
     require_tensorboard(tensorboard)

@@ -49,7 +49,7 @@ def smoothness(run: cli.TypedRun, samples: int, seed: int, plot: Path | None, as
     from certus.inner import largest_curvature
     from certus.losses import ModelLoss, inferred_criterion
     from certus.runs.factory import load_data, load_model, read_settings
-    from certus.runs.files import deserialize
+    from certus.runs.serialization import deserialize
 
     require_count("--samples", samples, least=0)
     if plot is not None:

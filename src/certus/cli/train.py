@@ -19,7 +19,15 @@ from certus.cli import output as out
 from certus.cli.output import console, messages
 from certus.display.text import make_table, number
 from certus.errors import UnsupportedError, require
-from certus.runs.settings import METHOD_OPTIONS, MODEL, PANELS, Settings, decay_of_layers, typed_decay
+from certus.runs.settings import (
+    METHOD_OPTIONS,
+    MODEL,
+    OPTIMISATION,
+    PANELS,
+    Settings,
+    decay_of_layers,
+    typed_decay,
+)
 from certus.storage.files import RunError
 from certus.storage.write import LockError, WriteError
 
@@ -32,6 +40,13 @@ if TYPE_CHECKING:
     from certus.training import Callback
     from certus.training.calibration import Suggestion
 
+device_option = cli.option(
+    "--device",
+    panel=OPTIMISATION,
+    default="auto",
+    type=cli.Choice(("auto", "cpu", "cuda", "mps")),
+    help="Device of the training: auto is cuda where there is one, else the CPU.",
+)
 _IMBALANCED = 0.5  # of its equal share: a class below it is rare
 _MOST_CLASSES = 10  # whose confusion matrix is printed
 
@@ -44,10 +59,11 @@ _MOST_CLASSES = 10  # whose confusion matrix is printed
     panel=MODEL,
     show_default="a model that fits the data",
     help="Network: toy, toy-relu, mnist-cnn, mlp:128,64:elu, resnet:16,32,64, certified-mlp:1024, "
-    "certified-cnn:32, or FILE.py:FACTORY for a file that is executed.",
+    "certified-cnn:32, lipschitz:128x10, or FILE.py:FACTORY for a file that is executed.",
 )
-@cli.options_of(Settings, types={"epsilon": str, "weight_decay": tuple[str, ...]})
+@cli.options_of(Settings, types={"epsilon": cli.Radius, "weight_decay": tuple[str, ...]})
 @cli.option("--output", "-o", type=cli.PATH, show_default="runs/DATA-METHOD", help="Run directory to create.")
+@device_option
 @cli.tensorboard_option
 @cli.no_lock_option
 @cli.json_option
@@ -55,6 +71,7 @@ def train(
     data: str,
     model: str | None,
     output: Path | None,
+    device: str,
     tensorboard: Path | None,
     no_lock: bool,
     as_json: bool,
@@ -79,20 +96,21 @@ def train(
 
     With neither --gamma nor --rho, wrm takes a rho that suits the scale of the data, and prints it.
     """
+    draft = _typed_settings(data, model, options)
     from certus.losses import inferred_criterion
     from certus.models.networks import build_from
     from certus.runs import directory, factory
     from certus.runs.train_run import start_run
     from certus.training import optimizers, preflight
 
-    fabric = make_fabric()
+    fabric = make_fabric(device, options["precision"])
     leader = fabric.global_rank == 0
     if output is not None:
         output = directory.resolve_parents(output)
         if leader:
             directory.require_new_run(output)
     require_tensorboard(tensorboard)
-    settings, loaded, suggestion = _complete_settings(data, model, options)
+    settings, loaded, suggestion = _complete_settings(draft, model, options)
     path, existed = Path(), False
     if leader:
         built = build_from(settings.model, loaded, settings.seed)
@@ -133,36 +151,45 @@ def train(
         raise
 
 
-def _complete_settings(
-    data: str, model: str | None, options: dict[str, Any]
-) -> tuple[Settings, SplitDataset, Suggestion | None]:
-    """Return the settings with the defaults that depend on the data, the data, and the ρ that suits them if
-    none was typed; raise ``ArgumentError`` for options without effect."""
-    from certus.cli.attack_support import read_epsilon
-    from certus.models import default_model
-    from certus.runs import factory
-    from certus.training import calibration
-
-    method, certified, seed = options["method"], options["certified"], options["seed"]
+def _typed_settings(data: str, model: str | None, options: dict[str, Any]) -> Settings:
+    """Return the settings as typed, with placeholders for a rho and a model that follow from the data; raise
+    ``ArgumentError`` for wrong values and for options without effect."""
+    method = options["method"]
     unused = cli.unused_by_methods([method], METHOD_OPTIONS)
-    unused |= {"gamma": None} if certified else {}
+    unused |= {"gamma": None} if options["certified"] else {}
     if method == "wrm" and options["maximizer"] == "paper":
         unused |= {"steps": None, "tolerance": "with --maximizer paper, which takes a fixed number of steps"}
     if options["epochs"] == 1 and options["schedule"] != "onecycle":
         unused["schedule"] = "with --epochs 1: it changes the rate after each epoch"
     cli.refuse_unused(unused | cli.unused_by_source(data))
-    if options["epsilon"] is not None:
+    if isinstance(options["epsilon"], str):
+        from certus.cli.attack_support import epsilon_from
+
         norm, own_files = options["norm"] or "inf", [] if model is None else [model]
-        options["epsilon"] = read_epsilon(options["epsilon"], norm, data, options["standardize"], own_files)
+        options["epsilon"] = epsilon_from(options["epsilon"], norm, data, options["standardize"], own_files)
     options["weight_decay"] = typed_decay(options["weight_decay"]) if options["weight_decay"] else None
-    suggested = method == "wrm" and options["gamma"] is None and options["rho"] is None
-    draft = Settings.chosen(
+    return Settings.chosen(
         data=data,
         model="mlp:128,128:elu" if model is None else model,
         folder=str(Path.cwd()) if ":" in data else "",
-        **options | ({"rho": 1.0} if suggested else {}),
+        **options | ({"rho": 1.0} if _suggests(options) else {}),
     )
-    loaded = factory.load_data(draft)
+
+
+def _suggests(options: dict[str, Any]) -> bool:
+    return options["method"] == "wrm" and options["gamma"] is None and options["rho"] is None
+
+
+def _complete_settings(
+    draft: Settings, model: str | None, options: dict[str, Any]
+) -> tuple[Settings, SplitDataset, Suggestion | None]:
+    """Return the settings with the defaults that depend on the data, the data, and the ρ that suits them if
+    none was typed; raise ``ArgumentError`` for options without effect on the data."""
+    from certus.models import default_model
+    from certus.runs import factory
+    from certus.training import calibration
+
+    loaded, certified = factory.load_data(draft), draft.certified
     regression = f"for {loaded.name}, a regression: it applies to classes" if loaded.classes is None else None
     no_images = None if loaded.train.inputs.dim() == 4 else f"for {loaded.name}, whose inputs are not images"
     about_classes = ("label_smoothing", "margin", "temperature", "loss", "class_weights")
@@ -179,8 +206,8 @@ def _complete_settings(
     if options["schedule"] is None:
         settings = replace(settings, schedule=defaults.schedule)
     suggestion, cost = None, factory.build_cost(settings, loaded)
-    if suggested:
-        suggestion = calibration.suggest_rho(loaded.train, cost.unmasked, seed)
+    if _suggests(options):
+        suggestion = calibration.suggest_rho(loaded.train, cost.unmasked, draft.seed)
         settings = replace(settings, rho=suggestion.rho)
     return settings, loaded, suggestion
 
@@ -197,15 +224,22 @@ def _start_in_free(name: str, start: Callable[[Path], RunDirectory]) -> Path:
     raise AssertionError("itertools.count is infinite")
 
 
-def make_fabric() -> Fabric:
-    """Return a Fabric of one process, or of those that torchrun has started."""
+def make_fabric(device: str, precision: str) -> Fabric:
+    """Return a Fabric of one process, or of those that torchrun has started; ``precision`` as in settings."""
     import torch
     from lightning_fabric import Fabric
 
+    from certus.training._fit import FABRIC_PRECISIONS
+
+    present = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    accelerator = device if device != "auto" else "cuda" if present["cuda"] else "cpu"
+    devices = " or ".join(name for name, there in present.items() if there)
+    require(present[accelerator], "--device", f"be a device of this machine: auto, {devices}", device)
     local = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     nodes = int(os.environ.get("GROUP_WORLD_SIZE", "1"))
-    accelerator = "cuda" if torch.cuda.is_available() else "cpu"
-    fabric = Fabric(accelerator=accelerator, devices=local, num_nodes=nodes)
+    fabric = Fabric(
+        accelerator=accelerator, devices=local, num_nodes=nodes, precision=FABRIC_PRECISIONS[precision]
+    )
     if local * nodes > 1:
         fabric.launch()
     return fabric

@@ -168,13 +168,13 @@ def _of_trees(certificate: Certificate) -> bool:
 
 def _checked_trees(certificate: Certificate, typed: _Run) -> Checked:
     """Let the kernel check a certificate on the rows of the run of a tree model."""
-    from certus.cli.subject import TreeSubject
+    from certus.cli.certified_run import CertifiedTrees
     from certus.runs.settings import CertifySettings
     from certus.storage.files import convert
 
     path = Path(certificate.about["run"]) if typed.path is None else typed.path
-    subject = TreeSubject(path, locking=False, allow_code=typed.allow_code)
-    return subject.verify(certificate, convert(certificate.about["settings"], CertifySettings))
+    certified = CertifiedTrees(path, locking=False, allow_code=typed.allow_code)
+    return certified.verify(certificate, convert(certificate.about["settings"], CertifySettings))
 
 
 def _check_table(file: Path, certificate: SmoothedCertificate) -> _Outcome:

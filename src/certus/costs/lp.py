@@ -92,6 +92,10 @@ class SquaredLp(_SquaredNorm):
 
     The smaller p, the more the adversary concentrates on few coordinates. The modulus is 2(p − 1).
 
+    There is none for 2 < p < ∞, where the modulus is 0: ‖e₁ + te₂‖_p² = 1 + (2/p)|t|^p + …, so that no inner
+    problem is strongly concave, as for p = ∞. Since ‖v‖_∞ ≤ ‖v‖_p, every certificate for ``SquaredSup`` holds
+    for these costs too.
+
     >>> SquaredLp(1.0)(torch.tensor([[3.0, -4.0]]), torch.zeros(1, 2))
     tensor([49.])
     """
@@ -99,7 +103,7 @@ class SquaredLp(_SquaredNorm):
     p: float
 
     def __post_init__(self) -> None:
-        rule = "lie between 1 and 2 (the sup-norm is SquaredSup)"
+        rule = "lie between 1 and 2 (for larger p take SquaredSup, whose certificates hold for all of them)"
         require(1 <= self.p <= 2, "p", rule, self.p)
 
     @property

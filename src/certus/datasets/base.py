@@ -16,7 +16,7 @@ from certus.domains import Box, Domain
 from certus.errors import require, require_seed
 
 if TYPE_CHECKING:
-    from certus.datasets.tables import Recipe
+    from certus.datasets.encoding import Recipe
 
 Array = np.ndarray[Any, Any]
 Arrays = dict[str, Array]

@@ -18,7 +18,7 @@ from certus.datasets.base import (
     in_fifths,
     split_samples,
 )
-from certus.datasets.tables import Column, contents, table
+from certus.datasets.encoding import Column, contents, table
 from certus.domains import Box, Unbounded
 from certus.errors import require
 

@@ -18,7 +18,7 @@ from certus.datasets.listing import default_cache
 from certus.datasets.raw_table import RawTable, csv_table, parquet_table
 from certus.datasets.tables import make_data
 from certus.errors import ArgumentError, require
-from certus.table_options import TableOptions
+from certus.table_options import TABLES, TableOptions
 
 DATASETS: dict[str, Callable[..., SplitDataset]] = {
     "digits": bundled.digits,
@@ -37,8 +37,6 @@ FILES: dict[str, Callable[..., SplitDataset]] = {"npz": npz_file, "folder": imag
 _FETCHED = (fetched.MNIST, fetched.FASHION_MNIST, fetched.CIFAR10, fetched.EMPLOYMENT)
 PACKAGES = {package.name: package for package in _FETCHED}
 PREFIXES = ("npz", "csv", "parquet", "folder", "idx")
-TABLES = ("csv:", "parquet:")
-"""Prefixes of tables with named columns."""
 
 
 def load(

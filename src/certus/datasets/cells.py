@@ -39,7 +39,7 @@ _PAIRS = (("yes", "no"), ("y", "n"), ("true", "false"))
 
 @dataclass(frozen=True)
 class Style:
-    """How a column writes its cells.
+    """Notation of the cells of a column.
 
     Attributes:
         decimal: its decimal mark, empty if no cell shows one; thousands: the sign between groups of digits.

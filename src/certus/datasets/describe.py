@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from certus.datasets.catalogue import TABLES, raw_table
+from certus.datasets.catalogue import raw_table
 from certus.datasets.cells import Reading
+from certus.datasets.encoding import ColumnRecipe
 from certus.datasets.raw_table import RawColumn
-from certus.datasets.tables import ColumnRecipe, learn_table, make_data
+from certus.datasets.tables import learn_table, make_data
 from certus.errors import require
-from certus.table_options import TableOptions
+from certus.table_options import TABLES, TableOptions
 
 _EXAMPLES = 3
 

@@ -22,6 +22,7 @@ import numpy as np
 import torch
 
 from certus.datasets.base import Array, Arrays, Bytes, SplitDataset, Targets, digest_arrays, in_fifths
+from certus.datasets.encoding import Column, table
 from certus.datasets.fetching import (
     Package,
     download_debian,
@@ -31,7 +32,6 @@ from certus.datasets.fetching import (
     opened_archive,
 )
 from certus.datasets.files import read_idx_folder, train_and_test
-from certus.datasets.tables import Column, table
 from certus.errors import ArgumentError, optional_import, require
 
 

@@ -29,7 +29,7 @@ from certus.datasets.base import (
     labelled,
     split_samples,
 )
-from certus.datasets.tables import Column, table
+from certus.datasets.encoding import Column, table
 from certus.domains import Unbounded
 from certus.errors import ArgumentError, optional_import, require
 from certus.storage.files import open_regular, read_up_to

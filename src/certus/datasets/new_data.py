@@ -28,13 +28,13 @@ from certus.datasets.base import (
     in_fifths,
     split_samples,
 )
-from certus.datasets.catalogue import TABLES, load, raw_table
+from certus.datasets.catalogue import load, raw_table
 from certus.datasets.cells import Ambiguous
+from certus.datasets.encoding import ColumnRecipe, encode_columns
 from certus.datasets.raw_table import RawTable, TableProblems, frame_table
-from certus.datasets.tables import ColumnRecipe, encode_columns
 from certus.errors import ArgumentError, optional_import, require
 from certus.storage.files import open_regular
-from certus.table_options import TableOptions
+from certus.table_options import TABLES, TableOptions
 
 _SHARED = ("domain", "classes", "units", "weights", "class_names", "input_scale", "target_scale")
 

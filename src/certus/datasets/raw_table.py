@@ -54,11 +54,11 @@ class RawColumn:
         """Mask (n,) of missing values."""
         if self.numbers is not None:
             return np.isnan(self.numbers)
-        return np.array([cell is None for cell in self.words])
+        return np.array([cell is None for cell in self.words], dtype=bool)
 
     @cached_property
     def counts(self) -> Counter[str]:
-        """How often each cell occurs, without missing ones."""
+        """Number of occurrences of each cell that is not missing."""
         return Counter(cell for cell in self.words if cell is not None)
 
     @property

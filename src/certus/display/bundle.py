@@ -69,7 +69,7 @@ def manifest(
 
 
 def readme(certificate: Certificate | SmoothedCertificate, names: Sequence[str], *, rows: bool) -> bytes:
-    """What the bundle holds, and how to check it."""
+    """Return the README of a bundle: its contents, and the commands that check it."""
     contents = {
         f"{FOLDER}/certificate.json": "the certificate: every number, and the values of gamma that prove it",
         f"{FOLDER}/smoothing.json": "the certificate by randomised smoothing",
@@ -199,7 +199,7 @@ def _table(certificate: Certificate | SmoothedCertificate) -> list[str]:
 
 
 def _limits(certificate: Certificate | SmoothedCertificate) -> list[str]:
-    """What the bounds do not cover."""
+    """Return the limits of the bounds, as sentences."""
     if isinstance(certificate, SmoothedCertificate):
         return [f"The bounds are about the model with noise on its inputs. Premises: {'; '.join(PREMISES)}."]
     model = "the real-valued model with the stored weights, not about the rounding of a deployment"

@@ -488,7 +488,7 @@ def monitor_figure(results: Sequence[Mapping[str, Any]], title: str = "") -> Fig
         if inside:
             first.plot(inside, values, color=colour, marker=marker, linestyle="none", label=verdict, zorder=3)
     first.set_ylabel(broken("change, in multiples of chance", 2.0))
-    first.set_ylim(0, None)
+    first.set_ylim(0, 1.08 * max(*change, *lines, 1e-9))
     low, high = ([_root(result, side) for result in results] for side in ("low", "high"))
     second.vlines(places, low, high, color=COLOURS[6], linewidth=4, alpha=0.5, label="at least – at most")
     budget = [math.sqrt(result["rho"] / result["distance"]["unit"]) for result in results]
@@ -546,5 +546,6 @@ def _draw_met(axes: Axes, results: Sequence[Mapping[str, Any]], met: Sequence[fl
     if bounds:
         axes.plot(*zip(*bounds, strict=True), color=COLOURS[0], marker="_", linestyle="none", label="at most")
     axes.set_ylabel("mean loss" if results[-1]["regression"] else "error rate")
-    axes.set_ylim(0, None)
+    tops = [value for value in met if value is not None] + [bound for _, bound in bounds]
+    axes.set_ylim(0, 1.08 * max(*tops, 1e-9))
     axes.legend(frameon=False, fontsize=8)

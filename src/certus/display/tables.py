@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from certus._format import at_least, at_most
+from certus._format import at_least, at_most, plain
 from certus.bounds.smoothness import format_assumptions
 from certus.certificates.batching import repeat_words
 from certus.certificates.certificate import Certificate
@@ -29,14 +29,9 @@ def certificate_parts(certificate: Certificate) -> list[Part]:
     population, proof = certificate.population, certificate.no_proof is None
     accuracies, rates = accuracy_tables(certificate), rate_tables(certificate)
     tables = [*bracket_tables(certificate), *rates, *accuracies]
-    sentences = [_bracket_words(certificate)]
-    if certificate.labels == "predicted":
-        changed = " Changed: the share of the samples whose prediction changes." if proof else ""
-        sentences.append(f"{PREDICTED_LABELS_STATEMENT}{changed}")
-    if certificate.over_rows:
-        sentences.append(ROWS_STATEMENT)
-    if certificate.deployment is not None:
-        sentences.append(FLOAT32_STATEMENT)
+    sentences = [_bracket_words(certificate), *scope_sentences(certificate)]
+    if certificate.labels == "predicted" and proof:
+        sentences.append("Changed: the share of the samples whose prediction changes.")
     if not proof:
         sentences.append(f"No proof: {certificate.no_proof}")
     sentences.append(differing_words(certificate))
@@ -66,6 +61,16 @@ def certificate_parts(certificate: Certificate) -> list[Part]:
     if any("vacuous" in cell for table in tables for row in table.body for cell in row):
         sentences.append(vacuous_words(certificate))
     return [*tables, *filter(None, sentences)]
+
+
+def scope_sentences(certificate: Certificate) -> list[str]:
+    """Return sentences about the labels, moves and arithmetic of a certificate, unless they are usual."""
+    scope = {
+        PREDICTED_LABELS_STATEMENT: certificate.labels == "predicted",
+        ROWS_STATEMENT: certificate.over_rows,
+        FLOAT32_STATEMENT: certificate.deployment is not None,
+    }
+    return [sentence for sentence, applies in scope.items() if applies]
 
 
 def bracket_tables(certificate: Certificate) -> list[PlainTable]:
@@ -398,6 +403,12 @@ def reached_words(robustness: Mapping[str, Any]) -> str:
         f"Robustness reached on the training data ({robustness['evidence']}): "
         f"rho_hat {robustness['rho_hat']:.4g} at gamma {robustness['gamma']:.4g}."
     )
+    if robustness.get("interval") is not None:
+        low, high = robustness["interval"]
+        words += (
+            f" It is the mean over {robustness['samples']:,} random samples; 95% interval for all of them: "
+            f"{low:.4g} to {high:.4g}."
+        )
     if "distance" in robustness:
         words += (
             " The worst case at this gamma moves the training inputs by a root mean square distance of "
@@ -410,7 +421,8 @@ def fit_parts(fit: Fit) -> list[Part]:
     """Return the epochs, ρ̂ at the final weights, and the bound of certified training."""
     parts = epoch_parts([asdict(entry) for entry in fit.history])
     if fit.robustness is not None:
-        robustness = {"gamma": fit.robustness.gamma, "rho_hat": fit.robustness.rho_hat}
+        names = ("gamma", "rho_hat", "samples", "interval")
+        robustness = {name: getattr(fit.robustness, name) for name in names}
         parts.append(
             reached_words(robustness | {"evidence": "estimated", "status": fit.robustness.status.value})
         )
@@ -445,7 +457,7 @@ def monitor_parts(result: MonitorResult) -> list[Part]:
             moved = "–" if each.moved is None else f"{each.moved:.3g} sd"
             if each.moved is not None and each.before is None:
                 moved = f"{each.moved:.1%} of rows"
-            means = number(each.before), number(each.after)
+            means = tuple("–" if mean is None else plain(mean, 4) for mean in (each.before, each.after))
             cost = f"{each.cost:.3g}", f"{each.chance:.3g}"
             table.add_row(each.column, f"{each.share:.0%}", *cost, moved, *means)
         parts.insert(1, table)
@@ -453,7 +465,7 @@ def monitor_parts(result: MonitorResult) -> list[Part]:
 
 
 def monitor_sentences(result: MonitorResult) -> list[str]:
-    """Say what is proven of the position, what chance gives, and what follows for errors."""
+    """Return sentences about the position, the permutation test and the errors of a check."""
     where, rows = f" of {result.name}" if result.name else "", f"{result.rows:,} rows"
     if result.total > result.rows:
         rows = f"a random {result.rows:,} of {result.total:,} rows"
@@ -499,7 +511,7 @@ def monitor_sentences(result: MonitorResult) -> list[str]:
 
 
 def _monitored_errors(result: MonitorResult) -> list[str]:
-    """What is proven of today's errors, what was met, and what cannot be seen."""
+    """Return sentences about the errors of a check: proven, observed, and not observable."""
     what = "mean loss" if result.regression else "error rate"
     free = result.labelled or result.regression
     vacuous = not math.isfinite(result.bound) or (not result.regression and result.bound >= 1)
@@ -515,8 +527,8 @@ def _monitored_errors(result: MonitorResult) -> list[str]:
         met = (
             f"mean loss {realised.loss:.4g}" if realised.error is None else f"error rate {realised.error:.2%}"
         )
-        count = f"{realised.rows:,}" + (f" of {result.rows:,}" if realised.rows < result.rows else "")
-        sentences.append(f"Observed on {count} labelled rows: {met} (attained).")
+        part = f" of {result.rows:,} rows" if realised.rows < result.rows else " rows"
+        sentences.append(f"Observed on {realised.rows:,} labelled{part}: {met} (attained).")
         if realised.relabelled:
             priced = (
                 "" if result.label_price == math.inf else f", at the price of {result.label_price:g} each"

@@ -21,13 +21,13 @@ from torch import Tensor, nn
 
 from certus._defaults import ESTIMATOR
 from certus.certificates import Certificate, certify
-from certus.certificates.trees import INTERRUPTED
+from certus.certificates.tree_refinement import INTERRUPTED
 from certus.costs import Cost, LabelCost, SquaredL2
 from certus.data import choose_rows
 from certus.errors import ArgumentError, require, require_count, require_number
 from certus.estimators.base import RobustEstimator, cost_of, is_sizes, make_network
 from certus.losses import CrossEntropy, SquaredError
-from certus.runs.files import deserialize, serialize
+from certus.runs.serialization import deserialize, serialize
 from certus.storage.files import RunError
 from certus.storage.tensors import load_tensors, save_tensors
 
@@ -336,7 +336,7 @@ def _restored(tensors: dict[str, Tensor], note: Any, network: Any) -> RobustClas
     parameters = {name: _read(value) for name, value in note["parameters"].items()}
     if parameters["network"] is None:
         if network is None:
-            reason = "the estimator has a network of your own code"
+            reason = "the estimator has a custom network"
             raise ArgumentError(f"`network` must be given again: {reason}.")
         parameters["network"] = network
     estimator = _KINDS[note["kind"]](**parameters)

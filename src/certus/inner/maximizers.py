@@ -1,14 +1,19 @@
 """Maximisers of the inner problem (eqn:inner-sup): Algorithm 1 asks for an ε-approximate one, started at z₀.
 
-``MonotoneAscent`` is the loop of the safeguarded ascents. A step that does not raise f enough is taken back
-and shortened, so every sample is monotone. A sample whose gap is within the tolerance leaves the batch, and
-costs no more gradients; its last gradient allows one more step, to ``onward``, where f is not measured. The
-batch shrinks in sixteenths: convolutions keep memory for every batch size they meet, and meeting all of
-them would cost more than a few finished samples that ride along.
+``MonotoneAscent`` is the loop of the safeguarded ascents. The best point of every sample is kept, so that its
+value never falls. A sample whose gap is within the tolerance leaves the batch, and costs no more gradients;
+its last gradient allows one more step, to ``onward``, where f is not measured. The batch shrinks in
+sixteenths: convolutions keep memory for every batch size they meet, and meeting all of them would cost more
+than a few finished samples that ride along.
 
 ``BarzilaiBorwein``, the default: x ← Π_Z(x + stride · (target(x) − x)). The stride is the secant estimate
 of the best one, 1/(1 − κ) with κ = ⟨Δx, Δtarget⟩/‖Δx‖²: the curvature of the loss along the last move, as a
-share of the penalty's. The first stride is 1, exact for a linear loss.
+share of the penalty's. The first stride is 1, exact for a linear loss. At a kink of a ReLU network a short
+step along the gradient may not raise f either, so that a line search would stall there. Where f does not
+rise above the best value, the ascent therefore goes on from the new point by 1/√(1 + t), t the number of
+such failures: the diminishing steps of the subgradient method, which converges for concave f with kinks.
+Once f exceeds the best value, secant strides take over again. For costs of another curvature than ‖·‖², and
+where f is not finite, a quarter of the stride is tried from the old point instead.
 
 ``PaperAscent``: x ← Π_Z(x + (target(x) − x)/√t) for t = 1, …, steps (sec:toy, sec:mnist-real). For c = ‖z −
 z₀‖₂² the step is (1/2γ)/√t times ∇f. Taken literally, 1/√t times ∇f diverges for large γ; measured in units
@@ -87,7 +92,8 @@ _HOPELESS = 1e-8  # a length that has failed down to here will not succeed
 
 @dataclass(frozen=True)
 class MonotoneAscent(Maximizer):
-    """Monotone ascent with steps of a (batch,) length, in units of 1/2γ; subclasses choose the lengths.
+    """Ascent with steps of a (batch,) length, in units of 1/2γ, that keeps the best point of each sample;
+    subclasses choose the lengths.
 
     Args:
         tolerance: ε of Algorithm 1, in units of the loss: a sample stops when its gap is at most this.
@@ -106,6 +112,10 @@ class MonotoneAscent(Maximizer):
         require(self.tolerance >= 0, "tolerance", "not be negative", self.tolerance)
         require_count("max_gradients", self.max_gradients)
 
+    def _goes_on(self, objective: Objective) -> bool:
+        """Whether a step that failed is followed by one from the new point, and not from the old one."""
+        return False
+
     def _evaluate(self, objective: Objective, point: Tensor) -> ObjectiveValue:
         """The objective at these points, for one gradient per sample."""
         return objective.evaluate(point)
@@ -116,9 +126,16 @@ class MonotoneAscent(Maximizer):
 
     @abstractmethod
     def _next_length(
-        self, objective: Objective, old: ObjectiveValue, new: ObjectiveValue, length: Tensor, rises: Tensor
+        self,
+        objective: Objective,
+        old: ObjectiveValue,
+        new: ObjectiveValue,
+        length: Tensor,
+        rises: Tensor,
+        failures: Tensor,
     ) -> Tensor:
-        """Return (batch,) lengths of the next step: from ``new`` where f rose, else again from ``old``."""
+        """Return (batch,) lengths of the next step: ``rises`` where the last one raised f above all values
+        before; ``failures`` is the number of steps that did not."""
 
     def _aim(self, objective: Objective, at: ObjectiveValue, length: Tensor) -> tuple[ObjectiveValue, Tensor]:
         """Return the points with target and gain for this length, and their (batch,) gaps sup f − f."""
@@ -130,74 +147,104 @@ class MonotoneAscent(Maximizer):
         return objective.domain.project(at.point + move)
 
     def maximize(self, objective: Objective, callback: Callback | None = None) -> InnerSolution:
-        at = self._evaluate(objective, objective.origin)
-        length = self._first_length(objective, at)
+        at = best = self._evaluate(objective, objective.origin)
+        length, failures = self._first_length(objective, at), torch.zeros_like(at.value)
         blocked = ~at.finite  # met a point that is not finite
         points, values = at.point, at.value  # of the whole batch, for the callback
         places = torch.arange(len(length), device=length.device)
         climbing = torch.ones_like(blocked)
-        share = max(1, len(length) // _SHARES)
+        share, left = max(1, len(length) // _SHARES), len(length)
         finished: list[tuple[Tensor, InnerSolution]] = []
+        best_gap, noise = torch.full_like(at.value, torch.inf), objective.noise
 
         for spent in count(1):
             at, gap = self._aim(objective, at, length)
-            met = (gap <= self.tolerance) & at.finite
-            resolution = 4 * torch.finfo(at.value.dtype).eps * at.value.abs()  # of f in this dtype
-            stuck = (at.gain <= resolution) | (length < _HOPELESS) | ~at.finite
+            slack = noise * (1 + best.value.abs())  # a loss in 16 bits does not decide by its last digits
+            leads = ~(at.value < best.value - slack)
+            best, best_gap = best.replaced_by(at, where=leads), torch.where(leads, gap, best_gap)
+            met = (best_gap <= self.tolerance) & best.finite
+            resolution = 4 * torch.finfo(at.value.dtype).eps * best.value.abs()  # of f in this dtype
+            still = (at.gain <= resolution) | (length < _HOPELESS)
+            stuck = (still & (at.value >= best.value - resolution)) | ~at.finite
             stop = climbing & (met | stuck | (spent >= self.max_gradients))
-            if stop.any():
+            stopped = stop.nonzero().flatten()  # the one result of a step that is waited for
+            if len(stopped):
                 status = torch.where(stuck, Status.STALLED, Status.MAX_STEPS)
                 status = torch.where(blocked, Status.NONFINITE, status)
-                status = torch.where(met, objective.converged_status, status)[stop]
-                part, there = objective.select(stop), at.select(stop)
-                onward = self._step(part, there, length[stop])
-                if blocked.any():
-                    onward = torch.where(per_sample(blocked[stop], onward), there.point, onward)
-                reached = solution_at(part, there, gap[stop], spent, status, onward)
-                finished.append((places[stop], reached))
-                climbing = climbing & ~stop
-                left = int(climbing.sum())
+                status = torch.where(met, objective.converged_status, status)[stopped]
+                part, there = objective.select(stopped), best.select(stopped)
+                onward = self._step(part, there, length[stopped])
+                taken = (leads & ~blocked)[stopped]
+                onward = torch.where(per_sample(taken, onward), onward, there.point)
+                reached = solution_at(part, there, best_gap[stopped], spent, status, onward)
+                finished.append((places[stopped], reached))
+                climbing, left = climbing & ~stop, left - len(stopped)
                 if left == 0:
                     return assemble(finished)
                 size = share * -(-left // share)
                 if size < len(climbing):
                     remaining = climbing.int().argsort(descending=True, stable=True)[:size]
                     objective, at = objective.select(remaining), at.select(remaining)
-                    places, length = places[remaining], length[remaining]
+                    best = best.select(remaining)
+                    places, length, failures = places[remaining], length[remaining], failures[remaining]
                     blocked, climbing = blocked[remaining], climbing[remaining]
+                    best_gap, gap, resolution = best_gap[remaining], gap[remaining], resolution[remaining]
+                    slack = slack[remaining]
 
+            # A stationary point below the best one leads nowhere.
+            lost = (at.value < best.value - slack) & ((at.gain <= resolution) | (gap <= self.tolerance))
+            at = at.replaced_by(best, where=lost)
             new = self._evaluate(objective, self._step(objective, at, length))
-            promised = _SUFFICIENT * length.clamp_max(1) * at.gain
-            rises = new.finite & (new.value >= at.value + promised)
-            length = self._next_length(objective, at, new, length, rises)
+            promised = _SUFFICIENT * length.clamp_max(1) * at.gain * (at.value == best.value)
+            rises = new.finite & (new.value >= best.value + promised - slack)
+            failures = failures + ~rises
+            length = self._next_length(objective, at, new, length, rises, failures)
             blocked = blocked | ~new.finite
-            at = at.replaced_by(new, where=rises)
+            at = at.replaced_by(new, where=new.finite if self._goes_on(objective) else rises)
             if callback is not None:
                 points, values = points.clone(), values.clone()
-                points[places[climbing]], values[places[climbing]] = at.point[climbing], at.value[climbing]
+                leader = best.replaced_by(at, where=~(at.value < best.value))
+                points[places[climbing]] = leader.point[climbing]
+                values[places[climbing]] = leader.value[climbing]
                 callback(spent, points, values)
         raise AssertionError("the loop above returns")
 
 
-_SHORTENED = 0.25  # what is left of a stride that failed
+_SHORTENED = 0.25  # what is left of a stride that failed, where the ascent does not go on
 _SHORTEST, _LONGEST = 1e-2, 3.0  # secant strides stay between these
+_LEAST_FIRST = 0.3  # the shortest before a failure: across a kink, a secant sees any curvature
 
 
 @dataclass(frozen=True)
 class BarzilaiBorwein(MonotoneAscent):
-    """Monotone ascent with secant strides, stopped sample by sample; arguments as in ``MonotoneAscent``.
+    """Ascent with secant strides, and diminishing ones at kinks, stopped sample by sample; arguments as in
+    ``MonotoneAscent``.
 
     The gap is a bound where the curvature is bounded, and else the estimate ‖∇f‖²/2γ.
     """
 
+    def _goes_on(self, objective: Objective) -> bool:
+        # Strides are in units of 1/2γ: those of other costs may be too long, and are better taken back.
+        return objective.cost.strong_convexity == 2
+
     def _next_length(
-        self, objective: Objective, old: ObjectiveValue, new: ObjectiveValue, length: Tensor, rises: Tensor
+        self,
+        objective: Objective,
+        old: ObjectiveValue,
+        new: ObjectiveValue,
+        length: Tensor,
+        rises: Tensor,
+        failures: Tensor,
     ) -> Tensor:
         move = new.point - old.point
         share = inner(move, new.target - old.target) / inner(move, move)
         # 1/(1 − κ), kept within bounds; the longest where the secant sees no concavity.
-        stride = torch.where(share < 1 - 1 / _LONGEST, 1 / (1 - share), _LONGEST)
-        return torch.where(rises, stride.clamp_min(_SHORTEST), _SHORTENED * length)
+        stride = torch.where(share < 1 - 1 / _LONGEST, 1 / (1 - share), _LONGEST).clamp_min(_SHORTEST)
+        if not self._goes_on(objective):
+            return torch.where(rises, stride, _SHORTENED * length)
+        stride = torch.maximum(stride, _LEAST_FIRST / (1 + failures))
+        diminished = torch.minimum(stride, (1 + failures).rsqrt())
+        return torch.where(rises, stride, torch.where(new.finite, diminished, _SHORTENED * length))
 
 
 @dataclass(frozen=True)
@@ -270,8 +317,18 @@ class ProximalAscent(MonotoneAscent):
     def _step(self, objective: Objective, at: ObjectiveValue, length: Tensor) -> Tensor:
         return at.target
 
+    def _goes_on(self, objective: Objective) -> bool:
+        # The targets of costs without curvature jump between faces of a ball: there steps must get shorter.
+        return objective.cost.strong_convexity > 0
+
     def _next_length(
-        self, objective: Objective, old: ObjectiveValue, new: ObjectiveValue, length: Tensor, rises: Tensor
+        self,
+        objective: Objective,
+        old: ObjectiveValue,
+        new: ObjectiveValue,
+        length: Tensor,
+        rises: Tensor,
+        failures: Tensor,
     ) -> Tensor:
         move = new.point - old.point
         square = objective.gamma * inner(move, move)  # over half of ‖d‖²·curvature: a length

@@ -14,7 +14,7 @@ from certus.costs import Cost, Support
 from certus.costs.claims import cost_assumptions, domain_assumptions
 from certus.domains import Domain
 from certus.kernel.evidence import Evidence
-from certus.losses import AnyLoss, loss_and_slope
+from certus.losses import AnyLoss, autocast_type, loss_and_slope, selected_targets
 
 
 class Status(IntEnum):
@@ -64,7 +64,7 @@ class ObjectiveValue:
 
     def replaced_by(self, other: ObjectiveValue, where: Tensor) -> ObjectiveValue:
         """``other`` for the samples of the (batch,) bool mask, ``self`` for the rest."""
-        return other if where.all() else ObjectiveValue(**_mixed(self, other, where))
+        return ObjectiveValue(**_mixed(self, other, where))
 
 
 @dataclass(frozen=True)
@@ -92,6 +92,12 @@ class Objective:
         """Status of a sample that met the stopping rule."""
         exact = self.cost.support(self.domain) is Support.EXACT
         return Status.CONVERGED if exact else Status.HEURISTIC
+
+    @property
+    def noise(self) -> float:
+        """Relative rounding error of a loss that is computed in 16 bits; 0 for wider types."""
+        dtype = getattr(self.loss, "autocast", None) or autocast_type(self.origin.device.type)
+        return 0.0 if dtype is None else torch.finfo(dtype).eps / 2
 
     @property
     def gap_evidence(self) -> Evidence:
@@ -145,7 +151,7 @@ class Objective:
 
     def select(self, index: Tensor) -> Objective:
         """The objective of some samples only; ``index`` is (k,) integers or (batch,) bool."""
-        targets = None if self.targets is None else self.targets[index]
+        targets = None if self.targets is None else selected_targets(self.targets, index)
         return replace(self, origin=self.origin[index], targets=targets, gamma=self.gamma[index])
 
 

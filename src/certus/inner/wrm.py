@@ -15,6 +15,7 @@ Where ρ asks for a γ close to the threshold sγ = L⁺, E[c(T_γ, Z)] explodes
 from __future__ import annotations
 
 import math
+from contextlib import nullcontext
 from dataclasses import replace
 
 import torch
@@ -33,6 +34,7 @@ from certus._validation import (
 from certus.costs import Cost, LabelCost, SquaredL2
 from certus.domains import Domain, Unbounded
 from certus.errors import ArgumentError, UnsupportedError, require
+from certus.inner.half import PRECISIONS, frozen, in_precision
 from certus.inner.maximizers import Callback, Maximizer, default_maximizer
 from certus.inner.methods import Method, Perturbation
 from certus.inner.objective import InnerSolution, Objective
@@ -52,6 +54,10 @@ class WRM(Method):
         cost, domain: c and Z. Labels never move unless ``label_cost`` is given.
         maximizer: algorithm and tolerance of the inner problem; ``default_maximizer`` when None.
         gamma_min: with ``rho``, the smallest γ, 1e-4 by default; ``at_floor`` is True where it is reached.
+        precision: "bfloat16" for the passes of the ascent in bfloat16 (``certus.inner.half``); "float32" for
+            passes in the precision of the model; "auto" for bfloat16 in ``perturb`` and in calls, where the
+            device has it and the layers are wide, and never in ``solve``. ``used_precision`` says what the
+            last ascent used.
 
     In a training loop of your own, with the same loss inside and outside (lemma:smoothness)::
 
@@ -73,7 +79,9 @@ class WRM(Method):
         maximizer: Maximizer | None = None,
         label_cost: LabelCost | None = None,
         gamma_min: float | None = None,
+        precision: str = "auto",
     ) -> None:
+        require(precision in PRECISIONS, "precision", f"be one of {', '.join(PRECISIONS)}", repr(precision))
         if (gamma is None) == (rho is None):
             raise ArgumentError(f"Give either `gamma` or `rho`; got gamma={gamma} and rho={rho}.")
         rule = "be left out with a fixed γ"
@@ -96,6 +104,7 @@ class WRM(Method):
         self._rho, self._gamma_min = rho, gamma_min or (0.0 if rho is None else 1e-4)
         self.cost, self.domain, self.maximizer = cost, domain, maximizer
         self.label_cost = label_cost
+        self.precision, self.used_precision = precision, "float32"
         self.training = True
 
     @property
@@ -172,7 +181,7 @@ class WRM(Method):
         self, loss: AnyLoss, inputs: Tensor, targets: Tensor | None = None, weights: Tensor | None = None
     ) -> Perturbation:
         """Return the ``onward`` points of ``solve``, its targets, and φ, c, gradients and convergence."""
-        solution = self.solve(loss, inputs, targets, weights=weights)
+        solution = self._solve(loss, inputs, targets, weights=weights, precision=self.precision)
         measured = {
             "phi": solution.value,
             "rho_running": solution.transport_cost,
@@ -187,7 +196,7 @@ class WRM(Method):
             raise UnsupportedError(
                 "With a `label_cost` labels move too: call `solve`, which also returns the moved targets."
             )
-        return self.solve(loss, inputs, targets).onward
+        return self._solve(loss, inputs, targets, precision=self.precision).onward
 
     def solve(
         self,
@@ -211,6 +220,28 @@ class WRM(Method):
             callback: called as ``callback(step, point, value)`` while the ascent on the given labels runs.
             weights: (batch,) weights of the samples in the mean cost that γ follows; equal when None.
         """
+        precision = "float32" if self.precision == "auto" else self.precision
+        return self._solve(
+            loss,
+            inputs,
+            targets,
+            curvature_bound=curvature_bound,
+            callback=callback,
+            weights=weights,
+            precision=precision,
+        )
+
+    def _solve(
+        self,
+        loss: AnyLoss,
+        inputs: Tensor,
+        targets: Tensor | None,
+        *,
+        curvature_bound: float | None = None,
+        callback: Callback | None = None,
+        weights: Tensor | None = None,
+        precision: str,
+    ) -> InnerSolution:
         check_batch(inputs, targets)
         check_loss(loss, targets)
         check_geometry(inputs, self.cost, self.domain)
@@ -220,7 +251,12 @@ class WRM(Method):
             number = isinstance(curvature_bound, int | float) and not isinstance(curvature_bound, bool)
             valid = number and abs(curvature_bound) < torch.inf  # NaN compares false
             require(valid, "curvature_bound", "be a finite number", curvature_bound)
-        with torch.inference_mode(False), torch.no_grad(), loss_eval_mode(loss):
+        given, loss = loss, in_precision(loss, inputs, precision)
+        dtype = getattr(loss, "autocast", None)
+        self.used_precision = str(inputs.dtype if dtype is None else dtype).removeprefix("torch.")
+        # Frozen parameters spare the ascent their casts, and the graph that remembers them.
+        alone = nullcontext() if given is loss else frozen(loss)
+        with torch.inference_mode(False), torch.no_grad(), loss_eval_mode(loss), alone:
             origin = differentiable(inputs).detach()
             labels = None if targets is None else targets.detach().clone()
             unit = torch.ones(len(origin), dtype=origin.dtype, device=origin.device)

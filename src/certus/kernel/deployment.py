@@ -32,7 +32,9 @@ from certus.kernel.rounding import FARTHEST, MANY, up
 
 FLOAT32 = "float32"
 DIRECT = "convolutions in float32 are sums of products, in any order (not Winograd, FFT or TF32)"
-_UNIT, _LEAST, _MOST = 2.0**-24, 2.0**-126, 2.0**126
+_UNIT = 2.0**-24
+_LEAST = 2.0**-126
+_MOST = 2.0**126
 
 
 class Deviation(NamedTuple):

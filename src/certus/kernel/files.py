@@ -217,7 +217,7 @@ def _problem(description: Any, tensors: Tensors, data: tuple[Tensor, Tensor]) ->
     )
     whole = with_columns(problem, columns)
     groups = () if whole.columns is None else whole.columns.groups
-    _require(groups == columns, "columns must be groups of free inputs of one weight")
+    _require(groups == columns, "columns must be groups of free inputs")
     return whole.deployed(None if precision is None else _value("text", precision, tensors))
 
 

@@ -219,14 +219,14 @@ class Pointwise(Primitive):
     def length_error(
         self, size: Tensor, error: Tensor, precision: Precision, spread: Tensor | None = None
     ) -> Tensor:
-        """A factor for each side of 0 rounds once, and 0, 1 and −1 not at all."""
+        """A factor for each side of 0 rounds, and so does its product; 0, 1 and −1 do not at all."""
         plain = isinstance(self.sharpness, float) and self.sharpness == 1
         if not plain or self.scalar.name != "piecewise_linear" or self.scalar.jump:
             return super().length_error(size, error, precision)
         steepest = max(map(abs, self.scalar.settings))
         exact = set(self.scalar.settings) <= {-1.0, 0.0, 1.0}
         lost = math.sqrt(math.prod(self.in_shape)) * precision.least
-        return steepest * error + (0.0 if exact else precision.relative(1) * steepest * size + lost)
+        return steepest * error + (0.0 if exact else precision.relative(2) * steepest * size + lost)
 
     def forward(self, before: ForwardBound, within: Range | None) -> tuple[ForwardBound, Memory]:
         """The chain rule: σ' multiplies, and σ'' adds σ''·(Aδ)² to the second derivative."""

@@ -315,12 +315,12 @@ class Columns(NamedTuple):
     """Discrete columns of a table.
 
     Attributes:
-        groups: the 0/1 inputs of each; price: of the cheapest change of one.
+        groups: the 0/1 inputs of each; weights: (features,) of the cost.
         frozen: the problem in which none of them changes.
     """
 
     groups: tuple[tuple[int, ...], ...]
-    price: float
+    weights: Tensor
     frozen: Problem
 
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -30,6 +30,7 @@ from certus.kernel.majorants import Constants, constants
 from certus.kernel.passes import Refused
 from certus.kernel.problem import Problem, Values
 from certus.kernel.rounding import FEW, SOME, TINY, down, up
+from certus.kernel.rows import cheapest_combinations
 
 
 def score_of(problem: Problem, values: Values, everywhere: Constants) -> Score:
@@ -108,7 +109,7 @@ class Profile:
 class Neighborhoods:
     """Bounds around some samples; no point that may be predicted as k is nearer than ``radii``, (n, classes),
     ∞ for the label itself; None without classes. ``frozen`` are those of the problem in which no discrete
-    column changes; None without columns."""
+    column changes, and ``listed`` those where they have changed; None without columns."""
 
     problem: Problem
     values: Values
@@ -116,11 +117,42 @@ class Neighborhoods:
     balls: list[Constants]
     radii: Tensor | None
     frozen: Neighborhoods | None = None
+    listed: Listed | None = None
 
     @property
     def radius(self) -> Tensor | None:
         """(n,) no error is nearer."""
         return None if self.radii is None else self.radii.amin(1)
+
+
+@dataclass(frozen=True, eq=False)
+class Listed:
+    """Bounds around the rows after listed combinations of changes, with all columns frozen there.
+
+    Attributes:
+        parts: k combinations of n rows at a time, n·k samples in the order of rows.
+        prices: (n, k) of each part; beyond: (n,) no other combination costs less.
+    """
+
+    parts: list[Neighborhoods]
+    prices: list[Tensor]
+    beyond: Tensor
+
+
+_TOGETHER = 32  # combinations
+
+
+def _listed(problem: Problem, edges: Tensor, clip: float | None) -> Listed:
+    assert problem.columns is not None
+    box = replace(problem.domain, center=None, radius=math.inf)
+    frozen, parts = problem.columns.frozen.settled(box, problem.cost.label_price, None), []
+    moved, prices, beyond = cheapest_combinations(problem)
+    for rows in moved.split(_TOGETHER, 1):
+        targets = problem.targets.repeat_interleave(rows.shape[1], 0)
+        part = frozen.about(rows.flatten(0, 1), targets)
+        there = Values.at(part)
+        parts.append(neighborhoods(part, there, constants(part, there), edges, [], clip))
+    return Listed(parts, list(prices.split(_TOGETHER, 1)), beyond)
 
 
 def neighborhoods(
@@ -163,12 +195,13 @@ def neighborhoods(
         *(score, problem.reach, cost, clip),
     )
     radii = None if problem.classes is None else rival_radii(problem, values, sets, edges)
-    frozen = None
+    frozen, listed = None, None
     if problem.columns is not None:
+        listed = _listed(problem, edges, clip)
         part = problem.columns.frozen
         there = Values.at(part)
         frozen = neighborhoods(part, there, constants(part, there), edges, balls, clip, on_ball)
-    return Neighborhoods(problem, values, profile, sets, radii, frozen)
+    return Neighborhoods(problem, values, profile, sets, radii, frozen, listed)
 
 
 Growth = tuple[Tensor, Tensor, Tensor]

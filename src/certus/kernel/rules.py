@@ -29,7 +29,7 @@ from certus.kernel.passes import Refused
 from certus.kernel.problem import Problem, rounding_at, with_gradient
 from certus.kernel.radial import Neighborhoods
 from certus.kernel.rounding import FEW, MANY, SOME, down, up
-from certus.kernel.rows import row_dual_bounds, row_error_costs
+from certus.kernel.rows import rows_of
 
 _SHARE = 1e-6  # t
 NO_TRAITS = torch.zeros(0, 3, dtype=torch.float64)
@@ -240,7 +240,7 @@ def dual_bounds(
             there.problem, proposal.gamma, start + there.problem.cost.freed(proposal.point - start)
         )
         frozen = torch.stack([*bounds_by_rule(there, still).values()]).amin(0)
-        rules[Rule.ROWS] = row_dual_bounds(around, proposal.gamma, frozen)
+        rules[Rule.ROWS] = _over_rows(around, proposal.gamma, frozen)
     order = sorted(rules)
     bound, which = torch.stack([rules[each] for each in order]).min(0)
     rule = torch.tensor([int(each) for each in order])[which]
@@ -248,6 +248,50 @@ def dual_bounds(
     bound = bound if clip is None else bound.clamp_max(clip)
     problem, about = around.problem, _traits(around, weight)
     return mark(DualBounds(gamma, bound, rule, clip, problem.assumptions, problem, about))
+
+
+SHARES = (0.5, 0.75, 0.875, 0.96875)
+"""s of ``rows``, each a proposal."""
+
+
+def _over_rows(around: Neighborhoods, gamma: float, frozen: Tensor) -> Tensor:
+    """(n,) upper bounds on sup ℓ − γc̃ over rows (``rows``), from those where no column changes; ∞ for
+    samples that are no rows."""
+    listed, profile = around.listed, around.profile
+    assert listed is not None
+    bound, rest = frozen, torch.full_like(frozen, math.inf)
+    for share in SHARES:
+        within = down(gamma * (1 - share), SOME)
+        hull = torch.minimum(profile.bound(profile.rings(within)), profile.lipschitz(within))
+        rest = torch.minimum(rest, hull - down(gamma * share * listed.beyond, SOME) + SOME * hull.abs())
+    bound = torch.maximum(bound, torch.where(listed.beyond < math.inf, rest, -math.inf))
+    for part, prices in zip(listed.parts, listed.prices, strict=True):
+        own, paid = part.profile, down(gamma * prices, SOME)
+        there = torch.minimum(own.bound(own.rings(gamma)), own.lipschitz(gamma)).reshape(prices.shape)
+        if bool((there - paid > bound.unsqueeze(1)).any()):
+            # Worth a better bound: from the first step of an ascent.
+            problem = part.problem
+            _, slope = with_gradient(problem.losses, problem.inputs)
+            step = problem.cost.freed(slope / (2 * gamma * problem.cost.weights)).nan_to_num(0.0, 0.0, 0.0)
+            point = (problem.inputs + step).clamp(problem.domain.lower, problem.domain.upper)
+            rules = bounds_by_rule(part, Proposal.at(problem, gamma, point))
+            there = torch.minimum(there, torch.stack([*rules.values()]).amin(0).reshape(prices.shape))
+        gain = torch.where(paid < math.inf, there - paid + SOME * there.abs(), -math.inf)
+        bound = torch.maximum(bound, gain.amax(1))
+    return torch.where(rows_of(around.problem), bound, math.inf)
+
+
+def _row_error_costs(around: Neighborhoods, costs: Tensor, frozen: Tensor) -> Tensor:
+    """(n, classes) lower bounds on the cost of a row predicted as each class (``rows``), from those of both
+    problems."""
+    listed = around.listed
+    assert listed is not None
+    over_rows = torch.minimum(frozen, torch.maximum(costs, listed.beyond.unsqueeze(1)))
+    for part, prices in zip(listed.parts, listed.prices, strict=True):
+        assert part.radii is not None
+        there = error_costs(part.problem, part.radii).reshape(*prices.shape, -1) + prices.unsqueeze(2)
+        over_rows = torch.minimum(over_rows, down(there, SOME).amin(1))
+    return torch.where(rows_of(around.problem).unsqueeze(1), torch.maximum(costs, over_rows), costs)
 
 
 def over_labels(own: DualBounds, others: Sequence[DualBounds]) -> DualBounds:
@@ -299,7 +343,7 @@ class SampleBounds(Result):
         costs = None if around.radii is None else error_costs(problem, around.radii)
         if costs is not None and around.frozen is not None and around.frozen.radii is not None:
             frozen = error_costs(around.frozen.problem, around.frozen.radii)
-            costs = row_error_costs(around, costs, frozen).clamp_max(problem.cost.label_price)
+            costs = _row_error_costs(around, costs, frozen).clamp_max(problem.cost.label_price)
         error, about = None if costs is None else costs.amin(1), _traits(around, weight)
         bounds = SampleBounds(loss, error, problem.unit_cost, problem.assumptions, about)
         return mark(bounds.by_class(problem, costs))

@@ -54,6 +54,8 @@ class ChangeBounds(Result):
         the ``changed`` largest gains, over n. A row is no error where all its margins are surely below 0.
         """
         problem.smoothness.check_scales()
+        if problem.precision is not None:
+            raise Refused("changes of rows are about real arithmetic")
         if not (0 <= changed < math.inf and len(problem) > 0):
             raise Refused(f"samples are needed, and a mass of changed rows of at least 0; got {changed}")
         losses, wrong = zip(*(_at(problem, rows) for rows in (problem.inputs, *variants)), strict=True)

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
+from certus._compiled import Real, compiled
 from certus.errors import ArgumentError, optional_import, require, require_count
-from certus.mdp._compiled import Real, compiled
 
 if TYPE_CHECKING:
     import gymnasium

@@ -13,8 +13,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from certus._compiled import Real, compiled
 from certus.errors import ArgumentError, require, require_count
-from certus.mdp._compiled import Real, compiled
 from certus.mdp.cartpole import ORIGINAL, START, STEP_LIMIT, CartPole, advance, fallen
 from certus.mdp.transition import Reward
 from certus.storage.tensors import load_tensors, save_tensors
@@ -65,7 +65,8 @@ Points = NDArray[np.float64]
 
 
 def axis_cell(value: Real, lower: float, upper: float, bins: int) -> Real:
-    """Which of ``bins`` equal intervals of [lower, upper] holds the value; the outer ones are endless."""
+    """Return the index of the interval that holds the value, of ``bins`` equal ones in [lower, upper]; the
+    outer intervals are unbounded."""
     place = np.floor((value - lower) / (upper - lower) * bins)
     return np.minimum(np.maximum(place, 0.0), bins - 1.0)
 

@@ -26,8 +26,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from certus._compiled import compiled
 from certus.errors import ArgumentError, require
-from certus.mdp._compiled import compiled
 from certus.mdp.policies import Points
 
 DUAL_GRID = np.geomspace(1, 1e5, 11)

@@ -22,8 +22,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from certus._compiled import compiled, warn_if_uncompiled
 from certus.errors import UnsupportedError, require, require_count
-from certus.mdp._compiled import compiled, warn_if_uncompiled
 from certus.mdp.cartpole import ORIGINAL, START, STEP_LIMIT, CartPole, advance_fast, check_spaces, fallen_fast
 from certus.mdp.policies import Covering, Points, TabularPolicy, axis_cell_fast
 from certus.mdp.transition import (

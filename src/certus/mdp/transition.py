@@ -19,13 +19,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from certus._compiled import Real, compiled
 from certus._tensor import as_float64
 from certus._validation import check_penalty
 from certus.costs import Cost, SquaredL2
 from certus.domains import Domain, Unbounded
 from certus.errors import LossError, require, require_count
 from certus.inner import WRM, BarzilaiBorwein, InnerSolution, Maximizer
-from certus.mdp._compiled import Real, compiled, lambert_w, lambert_w_fast
 
 Reward = Callable[[Tensor], Tensor]
 """``reward(states) -> (batch,)``, differentiable in the states."""
@@ -86,6 +86,22 @@ def check_single_penalty(gamma: object) -> float:
     number, least = values.item(), float(np.finfo(np.float64).tiny)
     require(number >= least, "gamma", f"be at least {least:.2g}", number)
     return number
+
+
+def lambert_w(x: Real) -> Real:
+    """W(x) for a number or an array x ≥ 0, by Halley's method from log(1 + x).
+
+    >>> round(float(lambert_w(np.e)), 12)
+    1.0
+    """
+    w = np.log1p(x)
+    for _ in range(6):  # enough for the last digit of every double x ≥ 0
+        excess = w - x * np.exp(-w)
+        w = w - excess / (1 + w - (w + 2) * excess / (2 * w + 2))
+    return w
+
+
+lambert_w_fast = compiled(lambert_w)
 
 
 def pushed(angle: Real, gamma: float) -> Real:

@@ -1,7 +1,8 @@
 """Networks: those of the paper, residual networks, networks for certified training, and networks by name.
 
     toy | toy-relu | mnist-cnn | mlp:WIDTHS[:ACTIVATION] | resnet:CHANNELS | FILE.py:FACTORY
-    certified-mlp[:WIDTHS[:UNITS[:COMPONENTS]]] | certified-cnn[:CHANNELS[:UNITS]] | lipschitz:WIDTHxDEPTH
+    certified-mlp[:WIDTHS[:UNITS[:COMPONENTS]]] | certified-cnn[:CHANNELS[:UNITS]]
+    lipschitz:WIDTHxDEPTH[:dense]
 
 such as ``mlp:128,64:softplus`` or ``certified-mlp:2048:logcosh:256``. A factory is a function, or a class,
 that returns a module. It is given the arguments that it names: ``shape``, that of one input, and
@@ -13,6 +14,7 @@ are best: the slope D of the margins is distributed over the units, and a smalle
 
 The networks ``lipschitz:WIDTHxDEPTH`` are 1-Lipschitz by construction, whatever their depth (in the manner of
 LipNeXt): orthogonal products within a pixel, shifts between pixels, MaxMin, and a head with rows of norm 1.
+With ``:dense``, and for inputs that are no images, the products are of all features at once.
 """
 
 from __future__ import annotations
@@ -190,13 +192,16 @@ def certified_cnn(
     return nn.Sequential(*layers, nn.Flatten(), nn.Linear(count * height * width, outputs))
 
 
-def lipschitz(shape: Sequence[int], width: int, depth: int, outputs: int) -> nn.Sequential:
+def lipschitz(
+    shape: Sequence[int], width: int, depth: int, outputs: int, *, dense: bool = False
+) -> nn.Sequential:
     """Return a 1-Lipschitz network of ``depth`` blocks.
 
-    Inputs that are no images get blocks of an orthogonal layer and MaxMin. An image first becomes pixels of
-    more channels, of 4 × 4 pixels if it has 16 or more in each direction, of 2 × 2 otherwise; before an
-    orthogonal layer its blocks shift channels to neighbouring pixels. If the picture then still has sides
-    that 2 divides, the last two fifths of the blocks have a quarter of the pixels and twice the width.
+    Inputs that are no images, and all of them if ``dense``, get blocks of an orthogonal layer and MaxMin. An
+    image first becomes pixels of more channels, of 4 × 4 pixels if it has 16 or more in each direction, of
+    2 × 2 otherwise; before an orthogonal layer its blocks shift channels to neighbouring pixels. If the
+    picture then still has sides that 2 divides, the last two fifths of the blocks have a quarter of the
+    pixels and twice the width.
 
     >>> network = lipschitz((3, 32, 32), 128, 10, 10)
     >>> sum(weights.numel() for weights in network.parameters())
@@ -206,7 +211,7 @@ def lipschitz(shape: Sequence[int], width: int, depth: int, outputs: int) -> nn.
     require(2 <= width <= MOST_CHANNELS and width % 2 == 0, "model", f"have a width that must {rule}", width)
     require(1 <= depth <= 1000, "model", "have between 1 and 1000 blocks", depth)
     check_weights([width] * (depth + 1), window=4 if len(shape) == 3 else 1)
-    if len(shape) != 3:
+    if dense or len(shape) != 3:
         features = math.prod(shape)
         layers: list[nn.Module] = [nn.Flatten(), Orthogonal(features, width), MaxMin()]
         layers += [layer for _ in range(depth - 1) for layer in (Orthogonal(width, width), MaxMin())]
@@ -257,7 +262,7 @@ _EXAMPLES = {
     "resnet": "resnet:16,32,64",
     "certified-mlp": "certified-mlp:1024,256:logcosh:256",
     "certified-cnn": "certified-cnn:32:logcosh",
-    "lipschitz": "lipschitz:128x10",
+    "lipschitz": "lipschitz:128x10:dense",
 }
 _WIDTHS = {"certified-mlp": "1024", "certified-cnn": "32"}
 """Default widths; other networks have none."""
@@ -282,8 +287,8 @@ def build_model(spec: str, data: SplitDataset, seed: int = 0) -> nn.Module:
 def build_from(
     spec: str, data: SplitDataset, seed: int = 0, *, expected: Mapping[str, str] | None = None
 ) -> BuiltModel:
-    """Build a network, and record the user's code that was executed: nothing but files of the ``expected``
-    sha256."""
+    """Build a network, and record the user's code that was executed. With ``expected`` checksums, by file
+    name, other files are refused."""
     outputs = data.classes or math.prod(data.train.targets.shape[1:])
     code = OwnCode(spec, expected) if is_own_file(spec) else None
     with torch.random.fork_rng(), nullcontext() if code is None else code.imports():
@@ -321,7 +326,7 @@ def _by_name(spec: str, inputs: Tensor, outputs: int) -> nn.Module:
     if kind not in _EXAMPLES or widths is None:
         raise ArgumentError(
             "`model` must be toy, toy-relu, mnist-cnn, mlp:WIDTHS[:ACTIVATION], resnet:CHANNELS, "
-            f"certified-mlp, certified-cnn, lipschitz:WIDTHxDEPTH or FILE.py:FACTORY; got {spec!r}."
+            f"certified-mlp, certified-cnn, lipschitz:WIDTHxDEPTH[:dense] or FILE.py:FACTORY; got {spec!r}."
         )
     features = math.prod(shape)
     try:
@@ -329,7 +334,7 @@ def _by_name(spec: str, inputs: Tensor, outputs: int) -> nn.Module:
         components = int("".join(options[2:]) or (COMPONENTS if features > COMPONENTS else 0))
         if len(options) > _EXAMPLES[kind].count(":") or (kind == "mlp" and max(sizes) > 1_000_000):
             raise ValueError
-        if kind == "lipschitz" and len(sizes) != 2:
+        if kind == "lipschitz" and (len(sizes) != 2 or options[1:] not in ([], ["dense"])):
             raise ValueError
     except ValueError:
         raise ArgumentError(f"`model` must be like {_EXAMPLES[kind]}; got {spec!r}.") from None
@@ -337,7 +342,7 @@ def _by_name(spec: str, inputs: Tensor, outputs: int) -> nn.Module:
         return mlp(features, sizes, outputs, *options[1:])
     if kind == "lipschitz":
         width, depth = sizes
-        return lipschitz(shape, width, depth, outputs)
+        return lipschitz(shape, width, depth, outputs, dense=len(options) > 1)
     if kind == "resnet":
         return resnet(shape, sizes, outputs)
     if kind == "certified-cnn":

@@ -62,10 +62,12 @@ class OwnCode(MetaPathFinder):
     """A user's file, read once, and finder of the modules beside it; only code of a ``expected`` sha256 is
     executed, by file name, or any if that is None."""
 
-    def __init__(self, spec: str, expected: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, spec: str, expected: Mapping[str, str] | None = None, *, option: str = "model"
+    ) -> None:
         file, _, self._factory = spec.rpartition(":")
-        self._path, self._expected = Path(file), expected
-        self._content = _read(self._path)
+        self._path, self._expected, self._option = Path(file), expected, option
+        self._content = _read(self._path, option)
         self._folder = self._path.resolve().parent
         self._files: dict[str, str] = {}
         self._modules: set[str] = set()
@@ -85,7 +87,7 @@ class OwnCode(MetaPathFinder):
         self._modules.add(module.__name__)
         exec(compile(self._content, str(self._path), "exec", dont_inherit=True), module.__dict__)
         factory: Callable[..., Any] = getattr(module, self._factory, None)  # type: ignore[assignment]
-        require(callable(factory), "model", f"name a function of {self._path}", repr(self._factory))
+        require(callable(factory), self._option, f"name a function of {self._path}", repr(self._factory))
         return factory
 
     @contextmanager
@@ -149,9 +151,9 @@ class _Loader(SourceFileLoader):
         return compile(content, self.path, "exec", dont_inherit=True)
 
 
-def _read(path: Path) -> bytes:
+def _read(path: Path, option: str = "model") -> bytes:
     try:
         return read_regular(path, MOST_SOURCE)
     except OSError as reason:
         message = f"name a file that can be read; got {path}: {reason.strerror}"
-        raise ArgumentError(f"`model` must {message}.") from None
+        raise ArgumentError(f"`{option}` must {message}.") from None

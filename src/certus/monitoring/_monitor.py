@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -26,8 +26,8 @@ import torch
 from torch import Tensor
 
 from certus._render import Renderable
-from certus.certificates.alarm import check_observed
 from certus.certificates.certificate import Certificate
+from certus.certificates.consistency import check_observed
 from certus.certificates.couplings import propose_coupling
 from certus.data import DataLike, Samples, choose_rows
 from certus.errors import ArgumentError, require, require_seed
@@ -42,6 +42,7 @@ from certus.runs.factory import default_cost, features_of
 from certus.runs.loaded_run import LoadedRun
 from certus.runs.shifts import shifted_features
 from certus.storage.files import plain_json
+from certus.table_options import TableOptions
 
 MOST_ROWS = 10_000
 """Largest number of new rows to compare; more are represented by a random subset."""
@@ -181,6 +182,7 @@ class Monitor:
             certified rows. By default all that the cost lets move.
         seed: seed of random subsets and permutations.
         run: the run of the certificate, if it is loaded already.
+        reading: options of new tables, where they are written otherwise than the table of the run.
 
     >>> import certus
     >>> generator = torch.Generator().manual_seed(0)
@@ -203,6 +205,7 @@ class Monitor:
         columns: Sequence[str | int] | None = None,
         seed: int = 0,
         run: LoadedRun | None = None,
+        reading: TableOptions | None = None,
     ) -> None:
         require(0 < level < 1, "level", "lie between 0 and 1", level)
         require_seed(seed)
@@ -212,6 +215,8 @@ class Monitor:
         require(max(certificate.rhos) > 0, "certificate", "have a rho above 0", certificate.rhos)
         self.certificate, self.level, self.seed = certificate, level, seed
         self.reference: Reference = reference_of(certificate, reference, run)
+        if reading is not None:
+            self.reference = replace(self.reference, reading=reading)
         self.rho = max(certificate.rhos)
         self.chosen = None if columns is None else tuple(str(name) for name in columns)
         self._counted = self._mask(columns)
@@ -370,8 +375,9 @@ class Monitor:
     ) -> PermutationTest:
         """Run the test, on random subsets where there are too many numbers.
 
-        Clusters can only be exchanged if both sides hold the same share of their rows: of the side with more,
-        a random subset of rows is taken.
+        Values of a discrete column that the run never had set none of its inputs: where they occur, the share
+        of such rows is one more column of the test. Clusters can only be exchanged if both sides hold the
+        same share of their rows: of the side with more, a random subset of rows is taken.
         """
         own = self.reference
         weights = torch.as_tensor(own.cost.weights, dtype=torch.float64).expand(own.cost.shape)
@@ -379,7 +385,13 @@ class Monitor:
         counted = counted if own.cost.free is None else counted & own.cost.free.expand(own.cost.shape)
         most = max(1000, min(MOST_ROWS, _MOST_NUMBERS // max(1, int(counted.sum()))))
         parts, names = [], []
-        sides = own.inputs, new.inputs
+        sides, prices = (own.inputs, new.inputs), (own.cost.growth / 2 * weights[counted]).numpy()
+        groups = [list(group) for group in own.groups if bool(counted[list(group)].any())]
+        unknown = [(rows[:, group] == 0).all(1) for group in groups for rows in sides]
+        groups = [
+            group for place, group in enumerate(groups) if bool(torch.cat(unknown[2 * place :][:2]).any())
+        ]
+        prices = np.append(prices, [own.cost.growth / 2 * float(weights[group[0]]) for group in groups])
         counts = [min(len(rows), most) for rows in sides]
         if clusters is not None:
             held = share, len(new.inputs) / new.total
@@ -389,7 +401,9 @@ class Monitor:
             counts = [max(1, round(len(rows) * least / each)) for each, rows in zip(held, sides, strict=True)]
         for place, (rows, count) in enumerate(zip(sides, counts, strict=True)):
             chosen = choose_rows(len(rows), count, self.seed)
-            parts.append(rows[chosen].double()[:, counted].numpy())
+            kept = rows[chosen].double()
+            marks = [(kept[:, group] == 0).all(1, keepdim=True).double() for group in groups]
+            parts.append(torch.cat([kept[:, counted], *marks], 1).numpy())
             if clusters is not None:
                 labels = np.asarray(clusters[place])
                 rule = f"name the cluster of each of the {len(rows)} rows"
@@ -398,7 +412,7 @@ class Monitor:
         return permutation_test(
             parts[0],
             parts[1],
-            (own.cost.growth / 2 * weights[counted]).numpy(),
+            prices,
             level=level,
             clusters=(names[0], names[1]) if names else None,
             seed=self.seed,
@@ -414,7 +428,7 @@ class Monitor:
         counted = torch.ones(own.cost.shape, dtype=torch.bool) if self._counted is None else self._counted
         counted = counted if own.cost.free is None else counted & own.cost.free.expand(own.cost.shape)
         chance = torch.zeros(own.cost.shape, dtype=torch.float64)
-        chance[counted] = torch.from_numpy(test.chance_columns)
+        chance[counted] = torch.from_numpy(test.chance_columns[: int(counted.sum())])
         places = own.names or {f"column {place}": [place] for place in range(own.inputs.shape[1])}
         means = {}
         if data is not None and data.feature_names is not None:

@@ -49,12 +49,15 @@ def period_name(days: float, period: str) -> str:
     }[period]
 
 
-def grouping(by: str | int, dates: Any = None) -> Callable[[Batch], Sequence[str]]:
+def grouping(
+    by: str | int, dates: Any = None, options: TableOptions | None = None
+) -> Callable[[Batch], Sequence[str]]:
     """Return the function that names the chunk of each row.
 
     Args:
         by: a period, a number of rows, or the name of a column whose values are the chunks.
         dates: the column with the dates (by default the only one), or (m,) dates of all rows.
+        options: of the table, such as the format of its dates.
     """
     if isinstance(by, int):
         require_count("by", by, least=_LEAST)
@@ -72,7 +75,7 @@ def grouping(by: str | int, dates: Any = None) -> Callable[[Batch], Sequence[str
             require(part.first + len(part) <= len(whole), "dates", rule, f"{len(whole)} dates")
             days = whole[part.first : part.first + len(part)]
         else:
-            days = _column_days(part, dates)
+            days = _column_days(part, dates, options or TableOptions())
         distinct = {day: period_name(day, by) for day in np.unique(np.floor(days)).tolist()}
         return [distinct[day] for day in np.floor(days).tolist()]
 
@@ -86,21 +89,21 @@ def _days(dates: Any) -> Any:
         raise ArgumentError("`dates` must be dates, such as numpy.datetime64; got others.") from None
 
 
-def _column_days(part: Batch, column: str | None) -> Any:
+def _column_days(part: Batch, column: str | None, options: TableOptions) -> Any:
     """Return the days of a column of dates of a table."""
     table = part.table
     remedy = "; give `dates`, or a number of rows or a column as `by`"
     if table is None:
         raise ArgumentError(f"`dates` must be given for rows that are no table{remedy}.")
     if column is None:
-        date_columns = [name for name, raw in table.columns.items() if _kind(raw) == "date"]
+        date_columns = [name for name, raw in table.columns.items() if _kind(raw, options) == "date"]
         if len(date_columns) != 1:
             names = ", ".join(date_columns) if date_columns else "none"
             raise ArgumentError(f"`dates` must name the column of dates; {table.source} has {names}{remedy}.")
         column = date_columns[0]
     part.words(column, "dates")
     raw = table.columns[column]
-    reading = raw.read(TableOptions())
+    reading = raw.read(options)
     if isinstance(reading, Ambiguous):
         raise ArgumentError(
             f"`dates` must name a column that can be read one way only; got {reading.cell!r} in {column!r}, "
@@ -114,8 +117,8 @@ def _column_days(part: Batch, column: str | None) -> Any:
     return days
 
 
-def _kind(raw: RawColumn) -> str:
-    reading = raw.read(TableOptions())
+def _kind(raw: RawColumn, options: TableOptions) -> str:
+    reading = raw.read(options)
     return reading.kind if isinstance(reading, Reading) else "words"
 
 
@@ -133,7 +136,13 @@ def check_chunks(
     """Compare each chunk of new rows with the certified ones; see ``Monitor.chunks``. If ``by`` is empty, all
     rows are one chunk, of this name."""
     parts = batches(new, targets, monitor.reference, monitor.certificate.classes)
-    groups = grouped_rows(parts, grouping(by, dates) if by else None, MOST_ROWS, monitor.seed, clusters)
+    groups = grouped_rows(
+        parts,
+        grouping(by, dates, monitor.reference.table_options) if by else None,
+        MOST_ROWS,
+        monitor.seed,
+        clusters,
+    )
     own, share = None, 1.0
     if clusters is not None:
         own, share = certified_clusters(monitor.reference, clusters)
@@ -142,7 +151,9 @@ def check_chunks(
     require(count > 0, "new", "hold at least one row", "none")
     for chunk in sorted(groups):
         rows = groups[chunk]
-        require(len(rows.inputs) >= 2, "by", "give chunks of at least 2 rows", f"1 in {chunk}")
+        if len(rows.inputs) < 2:
+            rule = "give chunks of at least 2 rows" if by else "hold at least 2 rows, to be compared"
+            require(False, "by" if by else "new", rule, f"1 in {chunk or name}")
         both = None if own is None else (own, rows.clusters)
         yield monitor.judge(rows, clusters=both, share=share, level=monitor.level / count, name=chunk or name)
 

@@ -18,12 +18,12 @@ import torch
 from torch import Tensor
 
 from certus.data import Samples, as_samples, random_keys
-from certus.datasets.catalogue import TABLES
 from certus.datasets.new_data import load_like, new_rows, table_batches
 from certus.datasets.raw_table import RawTable, frame_table
 from certus.errors import ArgumentError, require
 from certus.monitoring.reference import Reference
 from certus.runs.loaded_run import named_split
+from certus.table_options import TABLES
 
 _STREAM = 5
 
@@ -92,7 +92,7 @@ Grouping = Callable[[Batch], Sequence[str]]
 def grouped_rows(
     parts: Iterable[Batch], group: Grouping | None, most: int, seed: int, clusters: str | None = None
 ) -> dict[str, Rows]:
-    """Read batches, and return the rows of each group, in the order in which the groups come."""
+    """Read batches, and return the rows of each group, in the order of their first rows."""
     held: dict[str, _Held] = {}
     for part in parts:
         owners = None if clusters is None else np.array(part.words(clusters, "clusters"))
@@ -165,24 +165,28 @@ def _parts(new: Any, targets: Any, reference: Reference) -> Iterator[Batch]:
         settings = reference.trained.settings
         whole_file = "@" not in new or Path(new.partition(":")[2]).exists()
         if data.recipe is not None and new.startswith(TABLES) and whole_file:
-            for table in table_batches(data, new, settings.table):
+            for table in table_batches(data, new, reference.table_options):
                 yield _encoded(table, reference)
             return
         spec, at, split = new.rpartition("@")
         spec, split = (spec, split) if at else (new, "all")
         same = spec == settings.data
-        whole = (
-            data
-            if same
-            else load_like(data, spec, seed=settings.seed, target=settings.target, options=settings.table)
-        )
+        options = reference.table_options
+        try:
+            whole = (
+                data
+                if same
+                else load_like(data, spec, seed=settings.seed, target=settings.target, options=options)
+            )
+        except ArgumentError as reason:
+            raise ArgumentError(str(reason).replace("`spec`", "`new`", 1)) from None
         rows = named_split(whole, split)
         yield Batch(rows.inputs, rows.targets, notes=whole.notes)
         return
     frame = hasattr(new, "columns") and not isinstance(new, type)
     if frame and data is not None and data.recipe is not None:
         assert reference.trained is not None
-        part = _encoded(frame_table(new, "new", reference.trained.settings.table), reference)
+        part = _encoded(frame_table(new, "new", reference.table_options), reference)
         yield part if targets is None else replace(part, targets=torch.as_tensor(np.asarray(targets)))
         return
     if frame:
@@ -201,7 +205,8 @@ def _parts(new: Any, targets: Any, reference: Reference) -> Iterator[Batch]:
 def _encoded(table: RawTable, reference: Reference) -> Batch:
     assert reference.data is not None
     trained = reference.trained
-    options = None if trained is None else trained.settings.table
+    options = None if trained is None else reference.table_options
+    require(len(table) > 0, "new", "hold at least one row", f"a header alone in {table.source}")
     rows = new_rows(reference.data, table, options, partial=True)
     return Batch(rows.inputs, rows.targets, table, rows.notes)
 

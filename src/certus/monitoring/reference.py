@@ -26,12 +26,13 @@ from certus.kernel.check import ROWS, digest_rows, sibling
 from certus.kernel.costs import Cost, Domain
 from certus.kernel.files import build_problem, parse_object, parse_tensors, read_bytes
 from certus.runs.certification import certified_data
-from certus.runs.files import deserialize
 from certus.runs.loaded_run import LoadedRun, load_run
+from certus.runs.serialization import deserialize
 from certus.runs.settings import CertifySettings
 from certus.runs.verification import certified_folder
 from certus.storage.files import RunError, convert
 from certus.storage.tensors import digest
+from certus.table_options import TableOptions
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,6 +45,7 @@ class Reference:
             columns, where it is about rows of a table alone.
         trained: the run that the certificate is about; None without one. about: its settings and
             digests. names: of columns, with their inputs, where there is no run to name them.
+        reading: options of new tables, where they are not those of the run.
     """
 
     inputs: Tensor
@@ -54,6 +56,13 @@ class Reference:
     trained: LoadedRun | None = None
     about: dict[str, Any] = field(default_factory=dict)
     names: dict[str, list[int]] = field(default_factory=dict)
+    reading: TableOptions | None = None
+
+    @property
+    def table_options(self) -> TableOptions:
+        """The options of new tables: ``reading``, or else those of the run."""
+        own = TableOptions() if self.trained is None else self.trained.settings.table
+        return own if self.reading is None else self.reading
 
     @property
     def data(self) -> SplitDataset | None:
@@ -76,8 +85,8 @@ class Reference:
 def reference_of(
     certificate: Certificate, given: DataLike | None = None, trained: LoadedRun | None = None
 ) -> Reference:
-    """Collect the reference; raise ``ArgumentError`` where rows are missing, or are not the "
-    "certified ones."""
+    """Collect the reference; raise ``ArgumentError`` where rows are missing, or are not the
+    certified ones."""
     if certificate.weights is not None:
         raise UnsupportedError(
             "Certificates with weights of samples cannot be monitored: their rows count unequally."
@@ -87,7 +96,7 @@ def reference_of(
         if given is not None:
             own = gather(given)
             same = own[0].shape == rows.inputs.shape and torch.equal(own[0], rows.inputs.double())
-            require(same, "reference", "be the certified rows, or left out", f"{len(own[0])} others")
+            require(same, "reference", "be the certified rows, or be left out", f"{len(own[0])} other rows")
         return Reference(
             rows.inputs.double(), rows.targets, *certificate.source.geometry(), trained, certificate.about
         )

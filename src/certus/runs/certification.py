@@ -26,21 +26,22 @@ from certus.certificates.parallel import Progress
 from certus.costs import LabelCost
 from certus.data import Samples, Subset, choose_rows
 from certus.datasets import SplitDataset, load
-from certus.datasets.catalogue import TABLES
 from certus.datasets.new_data import load_like
 from certus.domains import Domain, Unbounded
 from certus.errors import VerificationError, require, require_number
 from certus.kernel.check import Checked
 from certus.kernel.problem import Problem
 from certus.kernel.rows import with_columns
-from certus.runs.files import serialize
+from certus.kernel.tree_profiles import TreeProblem
 from certus.runs.loaded_run import LoadedRun, check_holdout, named_split
+from certus.runs.serialization import serialize
 from certus.runs.settings import CertifySettings
 from certus.smoothing._certify import ENOUGH, certify_smoothed
 from certus.smoothing.certificate import SmoothedCertificate
 from certus.smoothing.sampling import PredictionCache
 from certus.storage.files import code_digest
 from certus.storage.tensors import digest
+from certus.table_options import TABLES
 from certus.training.metrics import balancing_weights
 
 _PROBLEM = ("model_sha256", "model_imports", "criterion", "cost", "domain")
@@ -147,19 +148,36 @@ def verify_for_run(
     certificate: Certificate, trained: LoadedRun, settings: CertifySettings, data: Samples
 ) -> Checked:
     """Let the kernel check a loaded certificate on its samples; raise ``VerificationError`` unless network,
-    loss, cost, domain and columns are those of the run, and losses are clipped and weighed as asked."""
+    loss, cost, domain and columns are those of the run, and losses are clipped and weighted as requested."""
+    problem, weights = certified_problem(trained, settings, data), _class_weights(trained, settings)
+    return verify_about(
+        problem, certificate, data, settings.clip, None if weights is None else tuple(weights)
+    )
+
+
+def verify_about(
+    problem: Problem | TreeProblem,
+    certificate: Certificate,
+    data: Samples,
+    clip: float | None,
+    weights: tuple[float, ...] | None = None,
+) -> Checked:
+    """Let the kernel check a loaded certificate on its samples; raise ``VerificationError`` if it is about
+    another problem, or if its losses are clipped or weighted otherwise."""
     assert certificate.file is not None
     checked = check_certificate(certificate, data)
-    require_same_problem(certificate.file, checked.problem, certified_problem(trained, settings, data))
-    weights = _class_weights(trained, settings)
-    asked = settings.clip, None if weights is None else tuple(weights)
-    if (certificate.clip, certificate.class_weights) != asked:
-        raise VerificationError(f"{certificate.file} is not verified: its losses count otherwise.")
+    require_same_problem(certificate.file, checked.problem, problem)
+    if (certificate.clip, certificate.class_weights) != (clip, weights):
+        raise VerificationError(f"{certificate.file} is not verified: it clips or weights losses otherwise.")
     return checked
 
 
 def _label_cost(trained: LoadedRun, settings: CertifySettings) -> LabelCost | None:
-    price, classes = settings.label_cost, trained.data.classes
+    return uniform_label_cost(settings.label_cost, trained.data.classes)
+
+
+def uniform_label_cost(price: float | None, classes: int | None) -> LabelCost | None:
+    """Return the cost of ``--label-cost``; raise ``ArgumentError`` for a price of a regression's labels."""
     require(price is None or classes is not None, "label_cost", "be left out for regression", price)
     return None if price is None or classes is None else LabelCost(price, classes)
 
@@ -177,22 +195,24 @@ def _about(
         "settings": settings.as_json(),
         **{name: serialize(part) for name, part in problem.items()},
         "digests": fingerprint(trained, settings),
+        **circumstances(),
+    }
+
+
+def circumstances() -> dict[str, Any]:
+    """Return the code, the versions and the machine that a certificate is computed with, as JSON."""
+    names = ("numpy", "scipy", "torch", "scikit-learn", "safetensors")
+    return {
         "threads": torch.get_num_threads(),
         "code_digest": code_digest(),
         "certus_version": certus.__version__,
         "torch_version": torch.__version__,
-        "environment": environment(),
-    }
-
-
-def environment() -> dict[str, str]:
-    """Return the versions and the machine that a certificate was computed with."""
-    names = ("numpy", "scipy", "torch", "scikit-learn", "safetensors")
-    return {
-        "python": platform.python_version(),
-        "platform": platform.platform(),
-        "machine": platform.machine(),
-        **{name: metadata.version(name) for name in names},
+        "environment": {
+            "python": platform.python_version(),
+            "platform": platform.platform(),
+            "machine": platform.machine(),
+            **{name: metadata.version(name) for name in names},
+        },
     }
 
 

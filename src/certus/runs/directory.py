@@ -435,7 +435,7 @@ class RunDirectory:
             data: the present place of its data, such as "csv:FILE", if they were moved.
         """
         if (path / "trees.json").is_file():
-            raise RunError(f"{path} is the run of a tree model, which only certify and verify take.")
+            raise RunError(f"{path} is the run of a tree model, which this command does not take.")
         if not (path / SETTINGS).exists():
             raise RunError(
                 f"{path} is not a run directory: it has no {SETTINGS}. `certus runs FOLDER` lists runs."

@@ -17,9 +17,8 @@ from torch import nn
 from certus._defaults import NOISY_STEPS
 from certus._names import GRADIENT_ATTACKS, NORMS
 from certus.attacks.projected_gradient_descent import BIM, FGSM, PGD
-from certus.costs import Cost, Masked, SquaredL2, SquaredLp, SquaredSup, WeightedL2
+from certus.costs import Cost, LabelCost, Masked, SquaredL2, SquaredLp, SquaredSup, WeightedL2
 from certus.datasets import SplitDataset, load
-from certus.datasets.catalogue import TABLES
 from certus.domains import Domain
 from certus.errors import ArgumentError, require
 from certus.inner import WRM, Maximizer, PaperAscent, default_maximizer
@@ -27,10 +26,12 @@ from certus.inner.methods import ERM, Method
 from certus.losses import Criterion, CrossEntropy, MissProbability, SmoothMargin, inferred_criterion
 from certus.models import build_model
 from certus.models.networks import build_from
-from certus.models.own_code import file_digest, is_own_file
+from certus.models.own_code import OwnCode, file_digest, is_own_file
 from certus.runs.directory import RunDirectory
+from certus.runs.serialization import serialize
 from certus.runs.settings import Settings, column_costs
 from certus.storage.files import CorruptFileError, RunError, convert
+from certus.table_options import TABLES
 from certus.training.certified import CertifiedTraining
 
 
@@ -210,14 +211,31 @@ def default_cost(data: SplitDataset) -> Cost:
 
 
 def build_cost(settings: Settings, data: SplitDataset) -> Cost:
-    """Return the cost that the settings name."""
+    """Return the cost that the settings name; a user's file is executed."""
     if settings.cost in _COSTS:
         return _COSTS[settings.cost]
+    if is_own_file(settings.cost):
+        return _own_cost(settings.cost, tuple(data.train.inputs.shape[1:]))
     return priced_cost(data, column_costs(settings.feature_cost))
 
 
-def build_method(settings: Settings, cost: Cost, domain: Domain) -> Method:
-    """Return the method that the settings name."""
+def _own_cost(spec: str, shape: tuple[int, ...]) -> Cost:
+    """Return the cost that ``FACTORY(shape)`` of a user's file makes, for inputs of this shape.
+
+    Runs store costs of certus as numbers, not as code, so that the file is needed at the start alone.
+    """
+    code = OwnCode(spec, option="cost")
+    with code.imports():
+        cost = code.factory()(shape)
+    require(isinstance(cost, Cost), "cost", f"be a Cost that {spec} returns for a shape", type(cost))
+    serialize(cost)  # refuses what a run cannot store
+    chosen: Cost = cost
+    return chosen
+
+
+def build_method(settings: Settings, cost: Cost, domain: Domain, *, classes: int | None = None) -> Method:
+    """Return the method that the settings name; ``classes`` is the number of labels, which a cost of changing
+    them needs, or None for other targets."""
     if settings.method == "erm":
         return ERM()
     if settings.method in GRADIENT_ATTACKS:
@@ -236,7 +254,21 @@ def build_method(settings: Settings, cost: Cost, domain: Domain) -> Method:
     gamma = settings.gamma
     if settings.certified and gamma is not None:
         gamma *= _stiffness(settings)
-    return WRM(gamma, rho=settings.rho, cost=cost, domain=domain, maximizer=maximizer)
+    label_cost = None
+    if settings.label_cost is not None:
+        if classes is None:
+            got = f"{settings.label_cost:g}"
+            raise ArgumentError(f"`label_cost` must be left out for targets that are no classes; got {got}.")
+        label_cost = LabelCost(settings.label_cost, classes)
+    return WRM(
+        gamma,
+        rho=settings.rho,
+        cost=cost,
+        domain=domain,
+        maximizer=maximizer,
+        label_cost=label_cost,
+        precision=settings.inner_precision,
+    )
 
 
 def build_certified_training(settings: Settings, data: SplitDataset) -> CertifiedTraining | None:

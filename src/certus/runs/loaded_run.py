@@ -24,7 +24,7 @@ from certus.inner import WRM, default_maximizer
 from certus.losses import Criterion, CrossEntropy, MissProbability, ModelLoss, SmoothMargin
 from certus.runs.directory import RunDirectory
 from certus.runs.factory import load_data, load_same_data, read_settings, rebuild_model
-from certus.runs.files import deserialize
+from certus.runs.serialization import deserialize
 from certus.runs.settings import Settings
 from certus.storage.files import RunError
 
@@ -61,12 +61,14 @@ def check_holdout(trained: LoadedRun, data: Samples | str, *, raw: bool = False)
         return
     if data in ("train", "all"):
         raise ArgumentError(
-            f"`confidence` needs data that the run has not trained on; got its split {data}: "
-            "use test or calibration."
+            "`confidence` needs data that the run was not trained on, such as the split test or calibration; "
+            f"got the split {data}."
         )
     rows = trained.run.rows
     if data in rows and bool(torch.isin(rows[data], rows["train"]).any()):
-        raise RunError(f"{trained.run.path} trained on rows of its split {data}.")
+        raise RunError(
+            f"{trained.run.path} was trained on rows of its split {data}: certify another split or new data."
+        )
 
 
 @dataclass(frozen=True)
@@ -102,7 +104,7 @@ class LoadedRun:
 
     @property
     def wrm(self) -> WRM:
-        """WRM at the final γ of the run, with an accurate maximizer."""
+        """WRM at the final γ of the run, with an accurate maximizer; it moves inputs alone."""
         if self.gamma is None:
             raise ArgumentError(
                 f"`{self.run.path}` must be a run of wrm; it was trained by {self.settings.method}."
@@ -138,8 +140,11 @@ def load_run(path: str | Path, *, model: str | None = None, data: str | None = N
 
 
 def recorded_rho_hat(run: RunDirectory, norm: float) -> float | None:
-    """Return ρ̂ of a completed WRM run whose cost is the square of this norm; None for others."""
+    """Return ρ̂ of a completed WRM run whose cost is the square of this norm; None for others, and where
+    labels have moved too, at a price that is no distance."""
     _, rho_hat = _final_penalty(run)
+    if read_settings(run).label_cost is not None:
+        return None
     ball = deserialize(run.record.cost).attack_ball(deserialize(run.record.domain))
     return rho_hat if ball.own and ball.p == norm else None
 

@@ -1,28 +1,23 @@
-"""Predictions for new rows with proven radii, and export of the network.
+"""Predictions for new rows, with proven radii.
 
 The radius of a row is proven: no input nearer than that, in the norm of the run's cost, has another label.
-An exported network is a file of torch.export, which needs no certus to run.
 """
 
 from __future__ import annotations
 
-import io
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from torch import Tensor, nn
-from torch.export import Dim
+from torch import Tensor
 
 from certus.certificates import certify
 from certus.certificates.error_costs import error_distance
-from certus.datasets.catalogue import TABLES
 from certus.datasets.new_data import NewRows, load_like, new_rows, new_table
-from certus.errors import ArgumentError, UnsupportedError
+from certus.errors import ArgumentError
 from certus.losses import predicted
 from certus.runs.loaded_run import LoadedRun, named_split
-from certus.storage.write import write_atomically
-from certus.table_options import TableOptions
+from certus.table_options import TABLES, TableOptions
 
 _BATCH = 1024
 _SUFFIXES = {".csv": "csv", ".tsv": "csv", ".txt": "csv", ".parquet": "parquet"}
@@ -85,31 +80,3 @@ def predict_rows(trained: LoadedRun, rows: NewRows, reach: float | None) -> Pred
         # The floor is a cost, rounded down; a last bit is given up for the root.
         radii = error_distance(certificate.proven_error_cost, certificate.unit_cost) * (1 - 1e-15)
     return Predictions(labels, outputs.double().softmax(1), None, radii, right)
-
-
-_CLOSE = 1e-6
-
-
-def export_model(model: nn.Module, inputs: Tensor, path: Path) -> float:
-    """Export the network for any batch size, reload it, and return the largest difference of an output on
-    these inputs, relative to 1 + its size; at most 10⁻⁶."""
-    model = model.eval()
-    try:
-        program = torch.export.export(model, (inputs[:2],), dynamic_shapes=({0: Dim("batch")},))
-    except Exception as reason:  # whatever torch makes of a model that it cannot follow
-        line = " ".join(str(reason).split())[:200]
-        raise UnsupportedError(f"`run` must have a network that torch can export; got {line}.") from reason
-    buffer = io.BytesIO()
-    torch.export.save(program, buffer)
-    buffer.seek(0)
-    again = torch.export.load(buffer).module()
-    with torch.no_grad():
-        own, theirs = model(inputs), again(inputs)
-    apart = float(((own - theirs).abs() / (1 + own.abs())).max())
-    if not apart <= _CLOSE:
-        raise UnsupportedError(
-            f"The exported network differs from the run's own by {apart:.3g}; not written."
-        )
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, buffer.getvalue())
-    return apart

@@ -93,6 +93,8 @@ class _Robustness(Struct, forbid_unknown_fields=True):
     distance: float
     units: str
     evidence: str
+    samples: int | None = None
+    interval: tuple[NonNegative, NonNegative] | None = None
 
 
 class _Proof(Struct):
@@ -141,6 +143,7 @@ class _Result(Struct, forbid_unknown_fields=True):
     classes: _Classes | UnsetType = UNSET
     regression: _Regression | UnsetType = UNSET
     smoothed: dict[str, Any] | UnsetType = UNSET
+    inner_precision: Literal["float32", "float64", "bfloat16", "float16"] | UnsetType = UNSET
 
 
 def read_result(path: Path) -> dict[str, Any]:

@@ -44,18 +44,17 @@ def decay_of_layers(setting: float | str) -> float | dict[str, float]:
     return {layer: require_number("weight_decay", amount, zero=True) for layer, amount in amounts.items()}
 
 
-def column_costs(text: str) -> dict[str, float]:
-    """Return the cost factors by column, inf for one that is fixed.
+def column_costs(text: str, option: str = "feature_cost") -> dict[str, float]:
+    """Return the costs by column, inf for one that is fixed.
 
     >>> column_costs("town=3, age=inf")
     {'town': 3.0, 'age': inf}
     """
     rule = "be COLUMN=COST, several separated by commas"
-    costs = _numbers_by_name("feature_cost", text, listed_names(text), "column", rule)
+    costs = _numbers_by_name(option, text, listed_names(text), "column", rule)
     for name, cost in costs.items():
-        require(
-            cost > 0, "feature_cost", "be positive, or inf to keep the column fixed", repr(f"{name}={cost:g}")
-        )
+        fixed = "be positive, or inf to keep the column fixed"
+        require(cost > 0, option, fixed, repr(f"{name}={cost:g}"))
     return costs
 
 
@@ -75,9 +74,13 @@ def _numbers_by_name(
     return numbers
 
 
+COSTS = ("natural", "l1", "linf")
 METHODS = ("wrm", "erm", *GRADIENT_ATTACKS)
 METHOD_OPTIONS = {  # option → the methods that take it; to others it means nothing
-    **dict.fromkeys(("gamma", "rho", "cost", "tolerance", "maximizer"), ("wrm",)),
+    **dict.fromkeys(
+        ("gamma", "rho", "cost", "label_cost", "tolerance", "maximizer", "inner_precision", "measure_all"),
+        ("wrm",),
+    ),
     **dict.fromkeys(("norm", "epsilon"), GRADIENT_ATTACKS),
     **dict.fromkeys(("steps", "step_size"), ("bim", "pgd")),
     "clip": ("wrm", *GRADIENT_ATTACKS),
@@ -148,21 +151,23 @@ class Settings:
     )
     cost: str = _method_option(
         "natural",
-        "Transport cost of wrm: natural (squared L2, weighted for columns of different kinds), or the "
-        "squared sup-norm (linf) or L1 norm (l1).",
-        choices=("natural", "l1", "linf"),
+        "Transport cost of wrm: natural (squared L2, weighted for columns of different kinds), the squared "
+        "sup-norm (linf) or L1 norm (l1), or FILE.py:FACTORY for a file that is executed once.",
     )
     feature_cost: str = _method_option(
         "",
         "Cost factors of columns of a table, such as town=3,age=inf. The factor of other columns is 1; "
         "inf keeps a column fixed.",
     )
+    label_cost: float | None = _method_option(
+        None, "Cost of changing a label, for wrm on classes. Without it labels never change."
+    )
     norm: str | None = _method_option(
         None, "Norm of the perturbations of fgsm, bim and pgd.", default_text="inf", choices=tuple(NORMS)
     )
     epsilon: float | None = _method_option(
         None,
-        "Radius of the perturbations of fgsm, bim and pgd: a number, or from:RUN for the root mean square "
+        "Radius of the perturbations of fgsm, bim and pgd. from:RUN is the root mean square "
         "distance by which the wrm training of RUN moves its data.",
     )
     steps: int = _method_option(
@@ -190,6 +195,17 @@ class Settings:
         "within the first third of the steps and then falls to 0.",
         default_text="constant; cosine with --certified; onecycle for lipschitz:…",
         choices=("constant", "cosine", "onecycle"),
+    )
+    precision: str = _optimisation_option(
+        "float32",
+        "Arithmetic of the training steps: float32, or bfloat16 for products (weights stay in float32), "
+        "which is faster where processors have it. Certificates are about the float32 weights either way.",
+        choices=("float32", "bfloat16"),
+    )
+    compile: bool = _optimisation_option(
+        False,
+        "Compile the network by torch.compile, which makes most training steps faster after a slow start. "
+        "Needs a C++ compiler.",
     )
     weight_decay: float | str = _optimisation_option(
         0.0,
@@ -224,6 +240,17 @@ class Settings:
     )
     tolerance: float = _method_option(
         TOLERANCE, "Accuracy to which wrm solves each inner problem, in units of the loss."
+    )
+    measure_all: bool = _method_option(
+        False,
+        "Measure rho_hat of wrm at the end on all training samples, instead of on a random subset of a "
+        "twentieth and at least 2,048.",
+    )
+    inner_precision: str = _method_option(
+        "auto",
+        "Precision of the ascents of wrm: float32, bfloat16, or auto, bfloat16 where the device has "
+        "instructions for it and the layers are wide.",
+        choices=("auto", "float32", "bfloat16"),
     )
     seed: int = _optimisation_option(0, "Seed of the data split, the initial weights and the batches.")
     target: str | None = _data_option(None, "Column of a table to predict.", default_text="the last column")
@@ -318,7 +345,8 @@ class Settings:
         require_count("translate", self.translate, least=0)
         for name in ("noise", "margin"):
             require_number(name, getattr(self, name), zero=True)
-        for name in ("gamma", "rho", "norm", "epsilon", "step_size"):  # None where they are left out
+        optional = ("gamma", "rho", "label_cost", "norm", "epsilon", "step_size")
+        for name in optional:  # None where they are left out
             taken = self.method in METHOD_OPTIONS[name] or (self.certified and name == "gamma")
             value = getattr(self, name)
             require(value is None or taken, name, f"be left out for {self.method}", value)
@@ -328,6 +356,7 @@ class Settings:
                 f"got epsilon={self.epsilon} and norm={self.norm}."
             )
         natural, follows = self.cost == "natural", self.certified and self.rho is not None
+        label_rule = f"be positive and at most {LARGEST:g}"
         loss_rule = "be cross-entropy in certified training, whose bounds are for that loss"
         for name, valid, rule in (
             ("tolerance", 0 <= self.tolerance < math.inf, "be finite and not negative"),
@@ -336,8 +365,13 @@ class Settings:
             ("seed", 0 <= self.seed < 2**32, "lie between 0 and 2³² − 1"),
             ("epsilon", 0 <= (self.epsilon or 0) < math.inf, "be finite and not negative"),
             ("step_size", self.step_size is None or 0 < self.step_size < math.inf, "be positive and finite"),
+            ("cost", self.cost in COSTS or ".py:" in self.cost, f"be {', '.join(COSTS)} or FILE.py:FACTORY"),
+            ("cost", not self.certified or self.cost in COSTS, "be left out with --certified"),
             ("cost", self.method == "wrm" or natural, f"be left out for {self.method}"),
             ("feature_cost", self.feature_cost == "" or natural, f"be left out with --cost {self.cost}"),
+            ("label_cost", self.label_cost is None or 0 < self.label_cost <= LARGEST, label_rule),
+            ("label_cost", self.label_cost is None or not self.certified, "be left out with --certified"),
+            ("label_cost", self.label_cost is None or self.noise == 0, "be left out with noise"),
             ("cost", self.noise == 0 or natural, "be natural with noise, which is Gaussian"),
             ("loss", not self.certified or self.loss == "cross-entropy", loss_rule),
             ("temperature", 1e-3 <= self.temperature <= 1e3, "lie between 0.001 and 1000"),
@@ -370,7 +404,7 @@ class CertifySettings:
     rho: tuple[float, ...] = _sample_option(
         (),
         "Mean transport cost, a mean squared distance; may be repeated. from:FILE estimates it from older "
-        "rows: how far their chunks (--history-by) lie from each other beyond chance.",
+        "rows, as the distances between their chunks (--history-by) in excess of chance.",
         default_text="the square of EPSILON if that is given, else the rho of the run",
     )
     epsilon: tuple[float, ...] = _sample_option(
@@ -398,9 +432,9 @@ class CertifySettings:
     samples: int | None = _sample_option(None, "Number of samples, drawn at random.", default_text="all")
     shard: str | None = _sample_option(
         None,
-        "Certify one block of the samples in random order, such as 3/20, the third of 20; certus merge joins "
-        "all.",
-        default_text="all of them",
+        "Certify one block of the randomly ordered samples: 3/20 is the third of 20. certus merge joins the "
+        "blocks.",
+        default_text="all",
     )
     seed: int = _sample_option(
         0, "Seed of the samples and of the population bound. Fix it before you see results."
@@ -428,7 +462,7 @@ class CertifySettings:
     unbounded: bool = _sample_option(False, "Let inputs leave the domain of the data, such as [0, 1].")
     deployment: str | None = _bound_option(
         None,
-        "Arithmetic that the upper sides are about: float32, in any order of summation.",
+        "Arithmetic that the upper bounds hold for: float32, with sums in any order.",
         default_text="real arithmetic with the stored weights",
         choices=("float32",),
     )

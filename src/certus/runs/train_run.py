@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import CosineAnnealingLR, LRScheduler, OneCycleLR
 
@@ -35,7 +35,7 @@ from certus.runs.factory import (
     read_settings,
     rebuild_model,
 )
-from certus.runs.files import deserialize, measure_result, serialize
+from certus.runs.serialization import deserialize, measure_result, serialize
 from certus.runs.settings import Settings, decay_of_layers
 from certus.smoothing.sampling import Noise
 from certus.storage.files import RunError
@@ -68,7 +68,7 @@ def start_run(
     ):
         require(images or value == 0, name, "be 0 for inputs that are not images", value)
     cost, domain = build_cost(settings, data), data.domain if settings.clip else Unbounded()
-    build_method(settings, cost, domain)
+    build_method(settings, cost, domain, classes=data.classes)
     if settings.method in ITERATED and settings.step_size is None:
         assert settings.epsilon is not None  # checked by Settings
         settings = replace(settings, step_size=default_step(settings.epsilon, settings.steps) or None)
@@ -108,8 +108,9 @@ def train_run(
         raise RunError(f"{run.path} was imported, not trained; there is nothing to resume.")
     data = load_same_data(run, settings)
     network = rebuild_model(run, settings, data, model)
-    fabric = fabric or one_device(network)
-    method = build_method(settings, deserialize(record.cost), deserialize(record.domain))
+    fabric = fabric or one_device(network, settings.precision)
+    cost, domain = deserialize(record.cost), deserialize(record.domain)
+    method = build_method(settings, cost, domain, classes=data.classes)
     criterion = deserialize(record.criterion)
     if not isinstance(criterion, CrossEntropy | SmoothMargin | SquaredError | MissProbability):
         raise RunError(f"{run.path} is corrupt: its criterion is {criterion!r}.")
@@ -123,7 +124,8 @@ def train_run(
         ),
     }
     done = fit(
-        network,
+        # Fixed shapes: a resumed run then computes the same, whichever batch comes first.
+        cast(nn.Module, torch.compile(network, dynamic=False)) if settings.compile else network,
         balanced(data) if settings.class_weights == "balanced" else data,
         method=method,
         criterion=criterion,
@@ -139,6 +141,7 @@ def train_run(
         fabric=fabric,
         callbacks=[recorder, *(callbacks or [])],
         progress=False,
+        measure_all=settings.measure_all,
     )
     if fabric.global_rank == 0:
         result = measure_result(done, ModelLoss(network, criterion), data)

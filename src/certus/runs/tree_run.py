@@ -5,12 +5,13 @@
 
 Columns of the table are matched with those of the model by name, or in their order where the model has no
 names. Distances are in standard deviations of the imported table; a change of category costs as much as one
-of them, and missing values stay missing.
+of them. Missing values stay missing, and others present, where no cost of gaps is given.
 """
 
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,16 +26,15 @@ import certus
 from certus._progress import ProgressFunction
 from certus.bounds.trees import TreeModel, load_ensemble
 from certus.certificates import Certificate
-from certus.certificates.files import check_certificate
-from certus.certificates.graph_files import require_same_problem
 from certus.certificates.parallel import worker_count
 from certus.certificates.trees import EncodedRows, certify_trees, tree_problem
 from certus.costs import LabelCost
 from certus.data import Samples, Subset
 from certus.datasets.raw_table import RawTable, csv_table, parquet_table
-from certus.errors import ArgumentError, VerificationError, require, truncate
+from certus.errors import ArgumentError, require, truncate
 from certus.kernel.check import Checked
 from certus.kernel.trees import Prices
+from certus.runs.certification import circumstances, uniform_label_cost, verify_about
 from certus.runs.directory import require_new_run
 from certus.runs.settings import CertifySettings, column_costs
 from certus.storage.files import CorruptFileError, RunError, Sha256, convert, read_json, read_regular
@@ -65,6 +65,7 @@ class TreeSettings(Struct, forbid_unknown_fields=True, frozen=True):
     feature_cost: str
     iterations: int | None
     deviations: dict[str, float]
+    gap_cost: str = ""
 
 
 def is_tree_run(path: Path) -> bool:
@@ -116,6 +117,7 @@ def import_trees(
     encoding: str = "utf-8",
     separator: str = ",",
     feature_cost: str = "",
+    gap_cost: str = "",
     iterations: int | None = None,
     allow_code: bool = False,
 ) -> TreeRun:
@@ -144,6 +146,7 @@ def import_trees(
         encoding=encoding,
         separator=separator,
         feature_cost=feature_cost,
+        gap_cost=gap_cost,
         iterations=iterations,
         deviations=deviations,
     )
@@ -211,8 +214,7 @@ def certify_tree_run(
             "settings": settings.as_json(),
             "digests": {"weights": run.settings.model_sha256, "samples": run.settings.data_sha256},
             "library": run.reading.library,
-            "certus_version": certus.__version__,
-            "torch_version": torch.__version__,
+            **circumstances(),
         }
     )
     return certificate
@@ -220,11 +222,7 @@ def certify_tree_run(
 
 def _label_cost(run: TreeRun, settings: CertifySettings) -> LabelCost | None:
     classes = run.reading.classes
-    rule = "be left out for regression"
-    require(settings.label_cost is None or classes is not None, "label_cost", rule, settings.label_cost)
-    if settings.label_cost is None or classes is None:
-        return None
-    return LabelCost(settings.label_cost, len(classes))
+    return uniform_label_cost(settings.label_cost, None if classes is None else len(classes))
 
 
 def verify_for_tree_run(
@@ -232,15 +230,9 @@ def verify_for_tree_run(
 ) -> Checked:
     """Let the kernel check a loaded certificate on its rows; raise ``VerificationError`` if it is not about
     the trees, the prices and the loss of the run."""
-    assert certificate.file is not None
-    checked = check_certificate(certificate, data)
-    rows = EncodedRows(data.inputs, data.targets)
-    price = _label_cost(run, settings)
+    rows, price = EncodedRows(data.inputs, data.targets), _label_cost(run, settings)
     problem, clip = tree_problem(run.reading, rows, None, run.prices, price, settings.clip)
-    require_same_problem(certificate.file, checked.problem, problem)
-    if (certificate.clip, certificate.class_weights) != (clip, None):
-        raise VerificationError(f"{certificate.file} is not verified: its losses count otherwise.")
-    return checked
+    return verify_about(problem, certificate, data, clip)
 
 
 def chosen_rows(run: TreeRun, settings: CertifySettings) -> Subset:
@@ -263,19 +255,30 @@ def certified_samples(run: TreeRun, settings: CertifySettings) -> Samples:
 def _run(path: Path, settings: TreeSettings, reading: TreeModel, table: RawTable) -> TreeRun:
     columns = _matched(reading, table, settings.target, listed_names(settings.drop))
     rows = _encoded(reading, table, columns)
-    costs, names = column_costs(settings.feature_cost), list(columns.values())
-    unknown = [name for name in costs if name not in names]
-    rule = f"name columns of the model, {truncate(', '.join(names))}"
-    require(not unknown, "feature_cost", rule, ", ".join(unknown))
+    names = list(columns.values())
+    costs = _known_costs("feature_cost", settings.feature_cost, names)
+    gaps = _known_costs("gap_cost", settings.gap_cost, names)
+    whole = [name for column, name in zip(reading.columns, names, strict=True) if not column.missing]
+    full = [name for name in gaps if name in whole]
+    require(not full, "gap_cost", "name columns whose gaps the model takes", ", ".join(full))
     move = [costs.get(name, 1.0) / settings.deviations.get(own, 1.0) ** 2 for own, name in columns.items()]
     discrete = torch.tensor([column.labels is not None for column in reading.columns])
     prices = Prices(
         torch.tensor(move, dtype=torch.float64),
-        torch.full((len(move),), torch.inf, dtype=torch.float64),
+        torch.tensor([gaps.get(name, math.inf) for name in names], dtype=torch.float64),
         discrete,
     )
     targets = _targets(reading, table, settings.target)
     return TreeRun(path, settings, reading, rows, targets, prices, tuple(names))
+
+
+def _known_costs(option: str, text: str, names: list[str]) -> dict[str, float]:
+    """Return the costs by column; raise for columns that the model does not have."""
+    costs = column_costs(text, option)
+    unknown = [name for name in costs if name not in names]
+    rule = f"name columns of the model, {truncate(', '.join(names))}"
+    require(not unknown, option, rule, ", ".join(unknown))
+    return costs
 
 
 def _place(data: str, folder: str) -> tuple[str, Path]:

@@ -335,7 +335,9 @@ def _read(
     if label_cost is not None:
         check_label_cost(samples.targets, label_cost)
     if calibration is None:
-        require(len(samples) >= 2, "data", "hold at least two samples: one to calibrate", len(samples))
+        require(
+            len(samples) >= 2, "data", "hold at least two samples, one of them for calibration", len(samples)
+        )
         count = min(ENOUGH, max(1, len(samples) // _EIGHTH))
         chosen = torch.zeros(len(samples), dtype=torch.bool)
         chosen[choose_rows(len(samples), count, seed)] = True

@@ -265,13 +265,14 @@ def spend_alpha(
     spread = centred @ centred.T / values.shape[1]
 
     def width(variance: Floats, left: Floats, share: float) -> Floats:
-        """Bernstein's: √(2V ln(1/δ)/n) + span·ln(1/δ)/3n, of (…, m + 1) differences of coefficients."""
+        """Return the width of Bernstein's bound, √(2V ln(1/δ)/n) + span·ln(1/δ)/3n, for (…, m + 1)
+        differences of coefficients."""
         goal = math.log(1 / (share * failure)) / samples
         span = left.max(-1) - left.min(-1)
         return np.asarray(np.sqrt(2 * np.maximum(variance, 0.0) * goal) + span * goal / 3)
 
     def promised(widths: Floats) -> float:
-        """The mean logarithm of the bounds at all ρ."""
+        """Return the mean logarithm of the bounds at all ρ."""
         ceilings = (gammas[:, None] * np.asarray(rhos) + (means + widths)[:, None]).min(0)
         return float(np.log(np.clip(ceilings, 1e-9, 1.0)).mean())
 

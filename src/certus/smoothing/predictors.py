@@ -196,10 +196,25 @@ def _same_scores(first: Tensor, second: Tensor) -> bool:
 def _tensor(values: Any, name: str = "model") -> Tensor:
     if isinstance(values, Tensor):
         return values
-    array = np.ascontiguousarray(values)
+    array = np.array(values, order="C")  # a copy: arrays of pandas may be read-only
     rule = "have numbers: number the labels from 0 on, or give an estimator whose `classes_` name them"
     require(array.dtype.kind in "fiubc", name, rule, f"an array of {array.dtype}")
     return torch.from_numpy(array)
+
+
+def _require_numbers(inputs: Any) -> None:
+    """Raise ``ArgumentError`` for a frame or an array with words, which no Gaussian noise is added to."""
+    kinds = getattr(inputs, "dtypes", None)
+    columns = [("", inputs.dtype)] if isinstance(inputs, np.ndarray) else []
+    if hasattr(inputs, "columns") and kinds is not None:
+        columns = [(f" in column {name!r}", kind) for name, kind in zip(inputs.columns, kinds, strict=True)]
+    words = [f"{kind}{place}" for place, kind in columns if getattr(kind, "kind", "f") not in "fiubc"]
+    if words:
+        raise ArgumentError(
+            f"`data` must be numbers, which the noise is added to; got {words[0]}. certus.certify reads "
+            "pipelines that encode words. To smooth the model behind the encoder, give it the encoded rows, "
+            "and freeze the inputs that encode words by certus.costs.Masked: they get no noise, and stay."
+        )
 
 
 def read_samples(model: object, data: DataLike, predictor: Predictor) -> Samples:
@@ -219,6 +234,7 @@ def read_samples(model: object, data: DataLike, predictor: Predictor) -> Samples
             inputs, targets = batch[0], batch[1]
             if estimator and (hasattr(inputs, "columns") or (named and isinstance(inputs, np.ndarray))):
                 inputs = in_fitted_order(model, inputs)
+            _require_numbers(inputs)
             inputs, encoding = as_tensor(inputs, "inputs"), None
         rule = "have targets: smoothing certifies known labels"
         require(targets is not None, "data", rule, None)

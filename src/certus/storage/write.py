@@ -193,7 +193,7 @@ class RunLock:
 
 
 def _holder(path: Path) -> str:
-    """Process that holds the lock, if it can be read."""
+    """Return " (pid …)" of the process that holds a lock; empty if it cannot be read."""
     try:
         text = path.read_text(errors="replace").strip()
     except OSError:

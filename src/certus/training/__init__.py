@@ -15,6 +15,7 @@ from certus.training.optimizers import (
     decay_groups,
     early_and_late,
 )
+from certus.training.theory import TheoryReport
 
 __all__ = [
     "Callback",
@@ -30,6 +31,7 @@ __all__ = [
     "Robustness",
     "RobustnessStatus",
     "SpectralBall",
+    "TheoryReport",
     "TrainingState",
     "WeightBall",
     "WeightBox",

@@ -12,8 +12,8 @@ import math
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor, nn
@@ -37,6 +37,7 @@ from certus.losses import (
     Criterion,
     ModelLoss,
     as_criterion,
+    autocast_type,
     evaluate_loss,
     inferred_criterion,
     require_tensor,
@@ -54,10 +55,12 @@ from certus.training.optimizers import (
     make_optimizer,
     make_scheduler,
 )
+from certus.training.theory import SoftmaxTheory, TheoryReport
 
 if TYPE_CHECKING:  # it loads torch._dynamo, which takes a second and a half
     from lightning_fabric import Fabric
 
+_MEASURED, _LEAST_MEASURED = 0.05, 2048  # of the samples, on which ρ̂ is measured at the end
 _FEW = 32  # samples that show dtypes and shapes, and at which certified training is checked
 
 
@@ -118,14 +121,19 @@ class Fit(Renderable):
     Attributes:
         model: the model that was passed in, in eval mode.
         history: one entry per epoch.
-        robustness: for WRM, ρ̂, φ and γ in one pass over the training data at the final θ; None otherwise.
+        robustness: for WRM, ρ̂, φ and γ in one pass over the training data, or a random subset of them, at the
+            final θ; None otherwise.
         proof: smoothness bound at the final θ of a certified training, *proven* or *assumed*; else None.
+        inner_precision: for WRM, the type in which the model ran in the ascents of the training.
+        theory: step size and bound of thm:convergence if they were asked for, *assumed*; else None.
     """
 
     model: nn.Module = field(repr=False)
     history: list[EpochMetrics]
     robustness: Robustness | None
     proof: SmoothnessBound | None = None
+    inner_precision: str | None = None
+    theory: TheoryReport | None = None
 
 
 def fit(
@@ -147,6 +155,8 @@ def fit(
     fabric: Fabric | None = None,
     callbacks: list[Callback] | None = None,
     progress: bool | None = None,
+    measure_all: bool = False,
+    theory: bool = False,
 ) -> Fit:
     """Train ``model`` by Algorithm 1.
 
@@ -183,6 +193,11 @@ def fit(
             MPS has no float64: where it is the best, a float64 model is trained on the CPU.
         callbacks: ``Callback`` objects, run in this order.
         progress: False hides the progress bar, which is shown in a terminal or a notebook.
+        measure_all: measure ρ̂ at the end on all training samples. By default it is measured on a random
+            subset of a twentieth of them, and of at least 2,048, with an interval: in less time than an epoch
+            without perturbations. Loaders and streams are read whole.
+        theory: report the step size and the bound of thm:convergence, for a linear softmax classifier and WRM
+            at a fixed γ; others are refused. The optimizer stays as it is.
 
     A run is a function of its arguments: the same call gives the same weights, bit for bit, on one machine.
     For a ``DataLoader`` this holds if its order and its transforms draw from torch's own random numbers. It
@@ -246,6 +261,12 @@ def fit(
     wrapped, chosen = fabric.setup(model, chosen, _reapply_compile=False)
     with torch.random.fork_rng(), torch.no_grad(), loss_eval_mode(bare):  # fails if it cannot run
         evaluate_loss(ModelLoss(wrapped, criterion), few.inputs, few.targets)
+    watched = None
+    if theory:
+        samples = as_samples(train)
+        if not isinstance(samples, Samples):
+            raise UnsupportedError("`theory` needs training data in memory, such as tensors; got a loader.")
+        watched = SoftmaxTheory(bare, criterion, method, in_memory(samples, bare, fabric.device))
     theta = None
     if certified is not None:
         rule = "be None in certified training, which has its own"
@@ -266,6 +287,9 @@ def fit(
     # The ascent runs on the bare model: its passes are no business of a wrapper that synchronises gradients.
     loss, noisy = ModelLoss(model, criterion), training_noise(noise, method)
     noisy_loss = loss if noisy is None else NoisyLoss(model, criterion, noisy)
+    moving_loss = noisy_loss
+    if method.penalty is None or method.penalty.precision != "float32":
+        moving_loss = replace(noisy_loss, autocast=_autocast(fabric))
     with ExitStack() as stack:
         if progress is not False and rank == 0:
             from certus.training.callbacks import ProgressBar  # which is a Callback
@@ -274,6 +298,10 @@ def fit(
         with torch.random.fork_rng():
             for hook in hooks:
                 hook.on_train_start(state, epochs, loader.steps)
+            if watched is not None and (state.epoch, state.step) != (0, 0):
+                raise UnsupportedError(
+                    "`theory` needs a training from its first step; a callback resumed one."
+                )
             while state.epoch < epochs and not state.should_stop:
                 began = time.perf_counter() - state.seconds
                 model.train()
@@ -283,7 +311,7 @@ def fit(
                     if augment is not None:
                         inputs = augment(inputs)
                     weighted = {} if weights is None else {"weights": weights}  # a method may not take any
-                    perturbed = method.perturb(noisy_loss, inputs, targets, **weighted)
+                    perturbed = method.perturb(moving_loss, inputs, targets, **weighted)
                     assert perturbed.targets is not None
                     moved = perturbed.inputs
                     if noisy is not None:
@@ -308,6 +336,8 @@ def fit(
                     right = right_or_wrong(outputs, perturbed.targets)
                     state.sums.add(weights, loss=losses, **right, **perturbed.measured)
                     state.step, state.seconds = step + 1, time.perf_counter() - began
+                    if watched is not None:
+                        watched.record_step()
                     for hook in hooks:
                         hook.on_step_end(state)
                 if state.scheduler is not None and not isinstance(state.scheduler, OneCycleLR):
@@ -319,23 +349,40 @@ def fit(
         wrapper.eval()
         method.train(False)
         robustness, proof = None, None if theta is None else theta.settle(few)
+        inner = None if method.penalty is None else method.penalty.used_precision
         if method.penalty is not None:
             for hook in hooks:
                 hook.on_measure_start()
             measure = measure_robustness if method.penalty.rho is None else calibrate
             with torch.random.fork_rng():
                 torch.manual_seed(mix(seed, epochs, 0, rank))
-                robustness = measure(method.penalty, noisy_loss, loader, loader.batch_size, fabric)
-    return Fit(wrapper, state.history, robustness, proof)
+                whole = measure_all or loader.count is None
+                at_most = None if whole else max(_LEAST_MEASURED, int((loader.count or 0) * _MEASURED))
+                robustness = measure(method.penalty, noisy_loss, loader, loader.batch_size, fabric, at_most)
+    report = None if watched is None else watched.report()
+    return Fit(wrapper, state.history, robustness, proof, inner, report)
 
 
-def one_device(model: nn.Module) -> Fabric:
+FABRIC_PRECISIONS: dict[str, Literal["32-true", "bf16-mixed"]] = {
+    "float32": "32-true",
+    "bfloat16": "bf16-mixed",
+}
+"""Precision of training steps by the name in settings → Fabric's name."""
+
+
+def one_device(model: nn.Module, precision: str = "float32") -> Fabric:
     """Return a Fabric for the best accelerator or the CPU; the CPU for a float64 model instead of MPS."""
     from lightning_fabric import Fabric
 
-    fabric = Fabric(devices=1)
+    fabric = Fabric(devices=1, precision=FABRIC_PRECISIONS[precision])
     wide = any(values.dtype == torch.float64 for values in (*model.parameters(), *model.buffers()))
     return Fabric(accelerator="cpu", devices=1) if wide and fabric.device.type == "mps" else fabric
+
+
+def _autocast(fabric: Fabric) -> torch.dtype | None:
+    """Return the 16-bit type of a Fabric's mixed precision, which the ascent shares; None for others."""
+    with fabric.autocast():
+        return autocast_type(fabric.device.type)
 
 
 def _close_epoch(

@@ -17,7 +17,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import TYPE_CHECKING
+from statistics import NormalDist
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -62,6 +63,8 @@ class Robustness:
     Attributes:
         gamma, rho_hat, phi: the penalty, the mean transport cost, and the mean of f.
         gradients: mean gradients per sample of this pass.
+        samples: number of samples of a random subset that was measured; None for all.
+        interval: of a subset, the 95% interval for ρ̂ over all samples, by the normal approximation.
     """
 
     gamma: float
@@ -69,42 +72,69 @@ class Robustness:
     phi: float
     gradients: float
     status: RobustnessStatus
+    samples: int | None = None
+    interval: tuple[float, float] | None = None
 
 
 def measure_robustness(
-    method: WRM, loss: ModelLoss, data: Samples | BatchLoader, batch_size: int, fabric: Fabric
+    method: WRM,
+    loss: ModelLoss,
+    data: Samples | BatchLoader,
+    batch_size: int,
+    fabric: Fabric,
+    at_most: int | None = None,
 ) -> Robustness:
-    """Measure ρ̂ and φ in one precise pass over the data at the present θ and γ, shared among processes."""
+    """Measure ρ̂ and φ in one precise pass over the data at the present θ and γ, shared among processes; with
+    ``at_most``, over a random subset of a loader's samples."""
     assert isinstance(method.gamma, float | int)
     careful, sums = method.careful(), Sums()
     if isinstance(data, Samples):
         batches = data[fabric.global_rank :: fabric.world_size].batches(batch_size)
     else:
-        batches = data.one_pass()
+        batches = data.one_pass(at_most)
     for batch in batches:
         measured = careful.perturb(loss, batch.inputs, batch.targets).measured
         names = {"rho_hat": "rho_running", "phi": "phi", "gradients": "gradients"}
         sums.add(batch.weights, **{name: measured[key] for name, key in names.items()})
-    return Robustness(gamma=float(method.gamma), status=RobustnessStatus.FIXED, **sums.means(fabric))
+        sums.add(batch.weights, square=measured["rho_running"].cpu().double() ** 2)
+    means: dict[str, Any] = dict(sums.means(fabric))
+    whole = None if isinstance(data, Samples) else data.count
+    mean, square = means["rho_hat"], means.pop("square")
+    if at_most is not None and whole is not None and at_most < whole:
+        # Without replacement, which the last factor stands for.
+        spread = math.sqrt(max(square - mean**2, 0.0) / at_most * (1 - at_most / whole))
+        half = NormalDist().inv_cdf(0.975) * spread
+        means |= {"samples": at_most, "interval": (max(0.0, mean - half), mean + half)}
+    return Robustness(gamma=float(method.gamma), status=RobustnessStatus.FIXED, **means)
 
 
 def calibrate(
-    method: WRM, loss: ModelLoss, data: Samples | BatchLoader, batch_size: int, fabric: Fabric
+    method: WRM,
+    loss: ModelLoss,
+    data: Samples | BatchLoader,
+    batch_size: int,
+    fabric: Fabric,
+    at_most: int | None = None,
 ) -> Robustness:
     """Set γ so that ρ̂ is within 5% of the requested ρ at the current θ, or to its floor.
 
-    γ is searched on a part of the data and checked on all of it; if the check fails, the search continues on
-    all data.
+    γ is searched on a part of the data and checked on all of it, or on a random subset of ``at_most``
+    samples; if the check fails, the search continues there.
     """
     count = len(data) if isinstance(data, Samples) else data.count
-    if count is None or count > _SEARCHED:
+    if count is None or min(count, at_most or count) > _SEARCHED:
         few = data[:: -(-len(data) // _SEARCHED)] if isinstance(data, Samples) else data.some(_SEARCHED)
         _search(method, loss, few, batch_size, fabric)
-    return _search(method, loss, data, batch_size, fabric)
+    return _search(method, loss, data, batch_size, fabric, at_most)
 
 
 def _search(
-    method: WRM, loss: ModelLoss, data: Samples | BatchLoader, batch_size: int, fabric: Fabric
+    method: WRM,
+    loss: ModelLoss,
+    data: Samples | BatchLoader,
+    batch_size: int,
+    fabric: Fabric,
+    at_most: int | None = None,
 ) -> Robustness:
     """Search log γ by secants against log ρ̂, inside the bracket of earlier trials."""
     rho = method.rho
@@ -112,7 +142,7 @@ def _search(
     low, high = -math.inf, math.inf  # log γ with ρ̂ > ρ, and with ρ̂ < ρ
     tried: list[Robustness] = []
     for _ in range(_MOST_PASSES):
-        robustness = measure_robustness(method, loss, data, batch_size, fabric)
+        robustness = measure_robustness(method, loss, data, batch_size, fabric, at_most)
         tried.append(robustness)
         if abs(robustness.rho_hat - rho) <= _CLOSE * rho:
             return replace(robustness, status=RobustnessStatus.REACHED)

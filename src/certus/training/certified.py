@@ -323,7 +323,8 @@ class CertifiedSet:
 
     @torch.no_grad()
     def _scale_by_proof(self) -> None:
-        """Every term of L̄ is of first or second order in the last layer, so s·L̄ bounds what s ≤ 1 leaves."""
+        """Scale the last layer by s ≤ 1 until L̄ is within the ceiling. Every term of L̄ is of first or second
+        order in that layer, so s·L̄ is an upper bound afterwards."""
         target = self.ceiling * (1 - _ROUNDING)
         for _ in range(8):  # the second order makes s = τ/L̄ too small: from √s on, a few steps come near
             bound = self._bound().curvature

@@ -70,9 +70,13 @@ class IndexedLoader(_LoaderFields):
         """Return at most ``count`` samples, spread over the data where that costs nothing."""
         return self._take(torch.arange(0, self.count, -(-self.count // count)))
 
-    def one_pass(self) -> Iterator[Samples]:
-        """Yield this process's share of one pass over all samples."""
-        for index in torch.arange(self.rank, self.count, self.processes).split(self.batch_size):
+    def one_pass(self, at_most: int | None = None) -> Iterator[Samples]:
+        """Yield this process's share of one pass over all samples, or over ``at_most``, drawn by the seed."""
+        order = torch.arange(self.count)
+        if at_most is not None and at_most < self.count:
+            generator = torch.Generator().manual_seed(mix(self.seed, self.count))
+            order = torch.randperm(self.count, generator=generator)[:at_most].sort().values
+        for index in order[self.rank :: self.processes].split(self.batch_size):
             yield self._take(index)
 
     def _take(self, index: Tensor) -> Samples:
@@ -105,7 +109,8 @@ class StreamLoader(_LoaderFields):
                 break
         return Samples.concatenate(parts)[:count]
 
-    def one_pass(self) -> Iterator[Samples]:
+    def one_pass(self, at_most: int | None = None) -> Iterator[Samples]:
+        """Yield this process's share of one pass over all samples: a stream has no random subset."""
         for _, batch in self._seeded(0):
             yield self._share(batch)
 
@@ -181,7 +186,10 @@ def _placed(batch: Samples, device: torch.device, dtype: torch.dtype) -> Samples
     """Return the batch on the device, floating-point numbers in the model's precision."""
 
     def moved(values: Tensor) -> Tensor:
-        return values.to(device, dtype if values.is_floating_point() else None)
+        kind = dtype if values.is_floating_point() else values.dtype
+        if device.type == "cuda" and values.device.type == "cpu":  # pinned memory is copied without waiting
+            return values.to(kind).pin_memory().to(device, non_blocking=True)
+        return values.to(device, kind)
 
     weights = None if batch.weights is None else moved(batch.weights)
     return Samples(moved(batch.inputs), moved(batch.targets), weights)

@@ -76,10 +76,10 @@ def right_or_wrong(outputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
 
 @dataclass(frozen=True)
 class RareClass:
-    """How well scores rank the rows of a class before all others.
+    """Ranking of the rows of a class before all others by their scores.
 
     Attributes:
-        share: of the samples, the average precision of scores that say nothing; AUC is then 0.5.
+        share: share of the samples, which is the average precision of uninformative scores (of AUC 0.5).
     """
 
     label: int

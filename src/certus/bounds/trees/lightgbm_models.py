@@ -61,7 +61,7 @@ def read_lightgbm(model: Any) -> Parsed:
         if not model.__sklearn_is_fitted__():
             raise UnreadableModelError(f"{kind} is not fitted")
         if callable(model.objective_):
-            raise refused(f"{kind} with an objective of your own")
+            raise refused(f"{kind} with a custom objective")
         booster = model.booster_
         classes = model.classes_ if kind == "LGBMClassifier" else None
     options = {**getattr(booster, "params", {}), **(model.get_params() if kind != "Booster" else {})}
@@ -128,7 +128,7 @@ def _parse(text: str, categories: Any) -> Parsed:
     version = about.get("version", "none")
     if version not in ("v3", "v4"):
         raise refused(f"the version {version} of LightGBM's text format")
-    objective, *options = about.get("objective", "(none, or of your own)").split(" ")
+    objective, *options = about.get("objective", "(none, or custom)").split(" ")
     if objective not in _OUTPUTS or "sqrt" in options:
         raise refused(f"the LightGBM objective {' '.join([objective, *options])}")
     output = _OUTPUTS[objective]

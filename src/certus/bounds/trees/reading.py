@@ -158,7 +158,7 @@ def _assembled(
     for place, codes in trees.code_counts.items():
         derived[place] = coded(derived[place], trees.labels.get(place), codes, trees.unknown)
     ensemble = fold(trees, derived, count)
-    described = _describe(trees, derived, set(ensemble.feature.tolist()), count, names, steps)
+    described = _describe(trees, derived, count, names, steps)
     raw = _before(parsed, steps)
     return TreeModel(
         ensemble, described, parsed.output, parsed.classes, parsed.library, model, names is not None, raw
@@ -193,7 +193,6 @@ def _before(parsed: Parsed, steps: list[Any]) -> Any:
 def _describe(
     trees: Trees,
     derived: list[Derived],
-    used: set[int],
     count: int,
     names: list[str] | None,
     steps: list[Any],

@@ -105,7 +105,7 @@ def _indicator(column: Derived) -> Derived:
     return replace(column, missing=missing, apply=np.zeros_like)
 
 
-def _images(encoder: Any, place: int, cells: list[Any]) -> Array:
+def encoder_images(encoder: Any, place: int, cells: list[Any]) -> Array:
     """(cells, outputs) images of cells of one column of an encoder, with known labels in the others."""
     rows = np.empty((len(cells), len(encoder.categories_)), dtype=object)
     for other, labels in enumerate(encoder.categories_):
@@ -163,7 +163,7 @@ def _tables(encoder: Any, columns: list[Derived], outputs: list[int], tolerant: 
             refuses, last = False, [(gaps[0] if gaps else np.nan) if is_gap(filled) else filled]
         if column.values is not None and gaps:
             cells = [gaps[0] if is_gap(cell) else cell for cell in cells]
-        images = _images(encoder, place, cells + last)[:, ends[place] : ends[place + 1]]
+        images = encoder_images(encoder, place, cells + last)[:, ends[place] : ends[place + 1]]
         changes: dict[str, Any] = {}
         if column.values is None:
             changes = {"labels": labels, "unknown": "code" if tolerant else "refused"}

@@ -69,7 +69,7 @@ def read_xgboost(model: Any) -> Parsed:
     if not (isinstance(model.missing, float) and math.isnan(model.missing)):
         raise refused(f"{kind}(missing={model.missing})")
     if callable(model.objective):
-        raise refused(f"{kind} with an objective of your own")
+        raise refused(f"{kind} with a custom objective")
     booster = model.get_booster()
     best = booster.attr("best_iteration")
     content = json.loads(bytes(booster.save_raw("json")))

@@ -15,25 +15,19 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from certus._eval_mode import loss_eval_mode
-from certus._format import at_least, at_most
+from certus._format import at_least, at_most, plain
 from certus.attacks.evaluation import Trial, sweep, typical_length
 from certus.attacks.minimum_norm import minimum_norm_attack
 from certus.bounds import SmoothnessBound, input_smoothness
 from certus.certificates.batching import repeat_words
 from certus.certificates.certificate import Bracket, Certificate
-from certus.certificates.files import (
-    FLOAT32_STATEMENT,
-    PREDICTED_LABELS_STATEMENT,
-    ROWS_STATEMENT,
-    read_certificate,
-    with_checked,
-)
+from certus.certificates.files import read_certificate, with_checked
 from certus.certificates.lower_bounds import transport_rows
 from certus.costs import Cost
 from certus.data import Samples, Subset
 from certus.datasets import SplitDataset
 from certus.display.figures import Curve
-from certus.display.tables import NOT_CHECKED, differing_words, error_name
+from certus.display.tables import NOT_CHECKED, differing_words, error_name, scope_sentences
 from certus.display.text import PlainTable, make_table
 from certus.errors import CertusError, UnsupportedError, VerificationError
 from certus.inner.concavity import ConcaveShare, concave_share
@@ -147,14 +141,25 @@ def measure_run(
             remarks.append(f"Not re-checked: {reason}")
             return stated
 
+    def verified_table(path: Path) -> SmoothedCertificate:
+        """Read a certificate by smoothing, and prove it again from its table of counts."""
+        stated = SmoothedCertificate.load(path)
+        try:
+            return stated.verify()
+        except VerificationError as reason:
+            raise RunError(str(reason)) from None
+        except CertusError as reason:
+            remarks.append(f"Not re-checked: {reason}")
+            return stated
+
     path, noisy = (folder / CERTIFICATE_FOLDER / name for name in ("certificate.json", "smoothing.json"))
     if not path.exists() and not noisy.exists():
         own = f" --model {trained.settings.model}" if is_own_file(trained.settings.model) else ""
-        remarks.append(f"No certificate yet: certus certify {folder}{own} --rho 0.01 makes one.")
+        remarks.append(f"No certificate yet: `certus certify {folder}{own} --rho 0.01` writes one.")
     certificate = load(path, verified, "The certificate")
     stable = folder / OWN_LABELS_FOLDER / "certificate.json"
     stability = load(stable, verified, "The certificate of predicted labels")
-    smoothed = load(noisy, SmoothedCertificate.load, "The certificate by smoothing")
+    smoothed = load(noisy, verified_table, "The certificate by smoothing")
     trials = [Trial("pgd", 2.0, unit * strength) for strength in STRENGTHS]
     attacks = sweep(loss, rows, trials, domain=data.domain, cost=trained.cost, seed=seed, progress=progress)
     nearest = None
@@ -282,7 +287,7 @@ def label_words(report: RunReport, target: Tensor) -> str:
     data = report.trained.data
     if data.classes is None:
         mean, scale = data.target_scale or (0.0, 1.0)
-        return f"{float(target) * scale + mean:.4g}"
+        return plain(float(target) * scale + mean, 4)
     label = int(target)
     return data.class_names[label] if data.class_names and label < len(data.class_names) else str(label)
 
@@ -302,7 +307,7 @@ def _cell(report: RunReport, row: Tensor, feature: Feature) -> str:
         assert data.feature_names is not None
         return data.feature_names[hot[0]].removeprefix(f"{feature.name}=") if hot else "unknown"
     mean = 0.0 if data.input_scale is None else float(data.input_scale[0][first])
-    return f"{float(row[first]) * feature.scale + mean:.4g}"
+    return plain(float(row[first]) * feature.scale + mean, 4)
 
 
 def _sensitivity(
@@ -478,16 +483,7 @@ def move_example(rho: float, trained: LoadedRun) -> str:
             alone = length(one_hot(torch.tensor(feature.columns[0]), size))
             moves.append((alone * feature.scale, feature.name))
     largest, name = max(moves, default=(0.0, ""))
-    return f"as when {name} alone changes by {_plain(largest)} in every row" if largest > 0 else ""
-
-
-def _plain(value: float) -> str:
-    """Write a number with three digits, without an exponent where it is large.
-
-    >>> _plain(2400.4), _plain(0.12345)
-    ('2,400', '0.123')
-    """
-    return f"{value:,.0f}" if 1000 <= value < 1e15 else f"{value:.3g}"
+    return f"as when {name} alone changes by {plain(largest)} in every row" if largest > 0 else ""
 
 
 def scope(certificate: Certificate) -> list[str]:
@@ -497,12 +493,7 @@ def scope(certificate: Certificate) -> list[str]:
         "samples whose root mean square distance is at most the stated one. That allows more than moving "
         "each sample by at most that distance: a few samples may move far if the others stay."
     ]
-    if certificate.labels == "predicted":
-        sentences.append(PREDICTED_LABELS_STATEMENT)
-    if certificate.over_rows:
-        sentences.append(ROWS_STATEMENT)
-    if certificate.deployment is not None:
-        sentences.append(FLOAT32_STATEMENT)
+    sentences += scope_sentences(certificate)
     now = None if certificate.no_proof is not None else certificate.bracket(0.0).error_low
     rows = certificate.about["rows"]
     whole = rows["source"].endswith("@test") and rows["count"] == rows["total"]  # the summary has its error

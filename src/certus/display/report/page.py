@@ -28,7 +28,15 @@ from certus.display.canvas import COLOURS, Line, folded, run_colour, save_figure
 from certus.display.render import templates
 from certus.display.report import contents
 from certus.display.report.contents import RunReport, summary
-from certus.display.report.opening import GLOSSARY, Purpose, by_class, opening_of
+from certus.display.report.opening import (
+    GLOSSARY,
+    Opening,
+    Purpose,
+    by_class,
+    opening_of,
+    subject_of,
+    worst_of,
+)
 from certus.display.tables import error_name
 from certus.smoothing.certificate import SmoothedCertificate
 from certus.training.metrics import clean_metrics
@@ -45,51 +53,79 @@ _IMAGES = 6
 def render_report(reports: Sequence[RunReport], purpose: Purpose | None = None) -> str:
     """Return the page about one run, or about several side by side."""
     purpose = purpose or Purpose()
-    folder = files("certus.display").joinpath("templates")
-    style, script = (folder.joinpath(name).read_text("utf-8") for name in ("report.css", "report.js"))
-    library = plotly_js()
     grid = slider_grid([report.certificate for report in reports if report.certificate is not None])
-    control = slider([(report.name, report.certificate) for report in reports], grid)
-    sections = _sections(reports, grid)
-    parts = [part for cards in sections.values() for _, content in cards for part in content]
-    charts = {part["id"]: part for part in parts if isinstance(part, dict)}
-    share_axes(charts)
-    page = templates().get_template("report.html")
-    return page.render(
-        title="certus report: " + ", ".join(report.name for report in reports),
-        policy=security_policy([library, script], [style]),
-        headline=_headline(reports, purpose),
-        openings=[opening_of(report, purpose) for report in reports],
-        glossary=GLOSSARY,
-        sections=sections,
-        slider=control,
+    models = ", ".join(f"{report.name} ({report.trained.settings.model})" for report in reports)
+    return render_page(
+        [opening_of(subject_of(report), purpose) for report in reports],
+        _sections(reports, grid, purpose),
+        slider([(report.name, report.certificate) for report in reports], grid),
+        headline=headline(models, reports[0].trained.data.name, purpose),
         rows=reports[0].chosen.words,
-        strongest=f"{contents.STRENGTHS[-1]:.0%}",
-        failed=any("circle-open" in trace["marker"]["symbol"] for trace in charts["attacks"]["data"]),
-        share=f"{contents.SHARE:g}",
-        version=certus.__version__,
         seed=reports[0].seed,
-        map_styles=sorted(set(re.findall(r'getElementById\("([0-9a-f]{64})"\)', library))),
-        data={"charts": charts, "readings": [] if control is None else control["readings"]},
-        style=Markup(style),  # texts of certus and plotly, not of users
-        script=Markup(script),
-        library=Markup(library),
     )
 
 
-def _headline(reports: Sequence[RunReport], purpose: Purpose) -> list[str]:
-    """Return date, runs, models, data, author and purpose, as far as they are given."""
+def render_page(
+    openings: Sequence[Opening],
+    sections: Mapping[str, list[Card]],
+    control: dict[str, Any] | None,
+    *,
+    headline: Sequence[str],
+    rows: str = "",
+    seed: int = 0,
+) -> str:
+    """Return a page with these openings and sections.
+
+    Args:
+        control: the slider over ρ, if there is a certificate.
+        rows: the attacked rows in words, chosen by ``seed``; empty without attacks.
+    """
+    folder = files("certus.display").joinpath("templates")
+    style, script = (folder.joinpath(name).read_text("utf-8") for name in ("report.css", "report.js"))
+    library = plotly_js()
+    parts = [part for cards in sections.values() for _, content in cards for part in content]
+    charts = {part["id"]: part for part in parts if isinstance(part, dict)}
+    share_axes(charts)
+    attacks = charts["attacks"]["data"] if "attacks" in charts else []
+    return (
+        templates()
+        .get_template("report.html")
+        .render(
+            title="certus report: " + ", ".join(opening.name for opening in openings),
+            policy=security_policy([library, script], [style]),
+            headline=headline,
+            openings=openings,
+            glossary=GLOSSARY,
+            sections=sections,
+            slider=control,
+            rows=rows,
+            strongest=f"{contents.STRENGTHS[-1]:.0%}",
+            failed=any("circle-open" in trace["marker"]["symbol"] for trace in attacks),
+            share=f"{contents.SHARE:g}",
+            version=certus.__version__,
+            seed=seed,
+            map_styles=sorted(set(re.findall(r'getElementById\("([0-9a-f]{64})"\)', library))),
+            data={"charts": charts, "readings": [] if control is None else control["readings"]},
+            style=Markup(style),  # texts of certus and plotly, not of users
+            script=Markup(script),
+            library=Markup(library),
+        )
+    )
+
+
+def headline(models: str, data: str, purpose: Purpose) -> list[str]:
+    """Return date, models, data, author and purpose, as far as they are given."""
     parts = {
         "": purpose.date,
-        "Model": ", ".join(f"{report.name} ({report.trained.settings.model})" for report in reports),
-        "Data": reports[0].trained.data.name,
+        "Model": models,
+        "Data": data,
         "Author": purpose.author,
         "Purpose": purpose.purpose,
     }
     return [f"{name}: {value}" if name else value for name, value in parts.items() if value]
 
 
-def _sections(reports: Sequence[RunReport], grid: Sequence[float]) -> dict[str, list[Card]]:
+def _sections(reports: Sequence[RunReport], grid: Sequence[float], purpose: Purpose) -> dict[str, list[Card]]:
     """Return the cards of each section: one for each run, or one without a name about all runs."""
     sections: dict[str, list[Card]] = defaultdict(list)
     certificates = [report.certificate for report in reports if report.certificate is not None]
@@ -98,7 +134,7 @@ def _sections(reports: Sequence[RunReport], grid: Sequence[float]) -> dict[str, 
         [*distances, *(epsilon for certificate in certificates for epsilon in certificate.epsilons), 0.0]
     )
     for place, report in enumerate(reports):
-        for section, parts in _run_parts(place, report, grid, farthest or 0.1):
+        for section, parts in _run_parts(place, report, grid, farthest or 0.1, purpose):
             if parts:
                 sections[section].append((report.name, parts))
     units = reports[0].trained.data.units
@@ -111,24 +147,17 @@ def _sections(reports: Sequence[RunReport], grid: Sequence[float]) -> dict[str, 
 
 
 def _run_parts(
-    place: int, report: RunReport, grid: Sequence[float], farthest: float
+    place: int, report: RunReport, grid: Sequence[float], farthest: float, purpose: Purpose
 ) -> Iterator[tuple[str, list[Any]]]:
     """Yield what each section shows of a run; ``place`` is that of the run on the page."""
     certificate, smoothed, bound = report.certificate, report.smoothed, report.bound
     share, history = report.concave_share, report.trained.run.history
     yield "summary", [*summary(report), *(("note", remark) for remark in report.remarks)]
-    worst = None if certificate is None else certificate.bracket(max(certificate.rhos))
-    yield "classes", by_class(report, worst)
+    yield "classes", by_class(report, worst_of(certificate, purpose))
     if report.checks:
         yield "monitor", [*monitor_charts(place, report.checks), tables.chunk_table(report.checks)]
     if certificate is not None:
-        charts = bracket_charts(place, certificate, certificate.curve(grid))
-        yield "brackets", [*charts, *tables.bracket_tables(certificate)]
-        if certificate.classes is not None and certificate.no_proof is None:
-            lines, radius = figures.accuracy_lines(certificate, farthest), tables.units_of(certificate)
-            axes = f"{RADIUS} ({radius})", figures.accuracy_name(certificate.labels)
-            chart = line_chart(f"accuracy-{place}", lines, *axes)
-            yield "accuracy", [chart, *tables.accuracy_tables(certificate)]
+        yield from certificate_parts(place, certificate, grid, farthest)
     if report.stability is not None:
         yield "stability", tables.certificate_parts(report.stability)
     if smoothed is not None:
@@ -163,6 +192,19 @@ def _run_parts(
         worst_case += [table, chart] if moves else [table]
     yield "worst_case", worst_case
     yield "origin", [("facts", contents.run_facts(report)), ("commands", contents.report_commands(report))]
+
+
+def certificate_parts(
+    place: int, certificate: Certificate, grid: Sequence[float], farthest: float
+) -> Iterator[tuple[str, list[Any]]]:
+    """Yield the worst case over ρ, and certified accuracy up to the distance ``farthest``."""
+    charts = bracket_charts(place, certificate, certificate.curve(grid))
+    yield "brackets", [*charts, *tables.bracket_tables(certificate)]
+    if certificate.classes is not None and certificate.no_proof is None:
+        lines, radius = figures.accuracy_lines(certificate, farthest), tables.units_of(certificate)
+        axes = f"{RADIUS} ({radius})", figures.accuracy_name(certificate.labels)
+        chart = line_chart(f"accuracy-{place}", lines, *axes)
+        yield "accuracy", [chart, *tables.accuracy_tables(certificate)]
 
 
 def _images(report: RunReport) -> list[Any]:
@@ -412,6 +454,7 @@ def sensitivity_charts(place: int, report: RunReport) -> list[Chart]:
         "text": [f"{low:.3f} to {high:.3f}" for _, low, high in finite][::-1],
         "hovertemplate": "%{customdata}: %{text}<extra></extra>",
         "textposition": "none",
+        "marker": {"color": COLOURS[0], "line": {"color": COLOURS[0], "width": 3}},  # narrow ones are seen
     }
     chart["layout"]["xaxis"]["rangemode"] = "normal"
     return [chart]
@@ -424,7 +467,7 @@ def monitor_charts(place: int, checks: Sequence[Mapping[str, Any]]) -> list[Char
         Line("change, in multiples of chance", places, [check["statistic"] for check in checks], COLOURS[6]),
         Line("alarm line", places, [check["line"] for check in checks], COLOURS[1], "dash"),
     ]
-    charts = [line_chart(f"monitor-{place}", lines, "rows of", "change, in multiples of chance")]
+    charts = [line_chart(f"monitor-{place}", lines, "rows of", "change ÷ chance")]
     charts[0]["data"][0] |= {
         "mode": "lines+markers",
         "marker": {"color": [_VERDICTS[check["verdict"]] for check in checks], "size": 10},
@@ -434,7 +477,7 @@ def monitor_charts(place: int, checks: Sequence[Mapping[str, Any]]) -> list[Char
         name = "loss" if checks[-1]["regression"] else "error"
         values = [None if each is None else each[name] for each in met]
         label = "mean loss" if name == "loss" else "error rate"
-        line = Line(f"{label} that was met", places, values, COLOURS[1])
+        line = Line(f"observed {label}", places, values, COLOURS[1])
         charts.append(line_chart(f"monitor-{place}-met", [line], "rows of", label))
         charts[1]["data"][0]["mode"] = "lines+markers"
     for chart in charts:

@@ -1,4 +1,5 @@
 "use strict";
+document.body.classList.add("scripted");
 const report = JSON.parse(document.getElementById("report-data").textContent);
 const ink = () => {
   const style = getComputedStyle(document.documentElement);
@@ -9,6 +10,7 @@ const dressed = (layout) => {
   const axis = { gridcolor: line, linecolor: line, zerolinecolor: line };
   return {
     ...layout, autosize: true, showlegend: false, margin: { l: 50, r: 12, t: 8, b: 46 },
+    ...(document.body.classList.contains("paper") ? { height: Math.round(0.62 * layout.height) } : {}),
     paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", font: { color: text, size: 12 },
     xaxis: { ...axis, ...layout.xaxis }, yaxis: { ...axis, ...layout.yaxis },
   };

@@ -102,6 +102,8 @@ def measure_result(done: Fit, loss: ModelLoss, data: SplitDataset) -> dict[str, 
     if not all(math.isfinite(value) for value in test.values()):
         raise RunError(f"The loss on {data.name} is {test['loss']}: the weights must give a finite loss.")
     result: dict[str, Any] = {"test": test, "robustness": robustness}
+    if done.inner_precision is not None:
+        result["inner_precision"] = done.inner_precision
     if done.proof is not None:
         result["proof"] = {"gamma": done.proof.gamma, **done.proof.as_json()}
     if data.classes is None:

@@ -15,8 +15,8 @@ from torch import nn
 import certus
 from certus import SquaredL2, certify
 from certus.bounds import SmoothnessBound
-from certus.certificates.alarm import check_observed
 from certus.certificates.certificate import Certificate
+from certus.certificates.consistency import check_observed
 from certus.certificates.dual_values import DualValues
 from certus.certificates.files import as_json
 from certus.certificates.local_bounds import LocalBounds

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class NetworkSubject:
+class CertifiedNetwork:
     """The run of a network that requirements are judged on."""
 
     trained: LoadedRun
@@ -108,7 +108,7 @@ _UPPER = "An accuracy under attack is an upper bound: stronger attacks may find 
 
 
 @dataclass(frozen=True)
-class TreeSubject:
+class CertifiedTrees:
     """The run of a tree model that requirements are judged on."""
 
     path: Path
@@ -178,22 +178,22 @@ class TreeSubject:
         raise ArgumentError(f"`--require` must {rule}; got {wanted[0].text!r}.")
 
 
-Subject = NetworkSubject | TreeSubject
+CertifiedRun = CertifiedNetwork | CertifiedTrees
 
 
-def open_subject(run: cli.TypedRun, *, allow_code: bool, locking: bool) -> Subject:
+def open_certified_run(run: cli.TypedRun, *, allow_code: bool, locking: bool) -> CertifiedRun:
     """Open the run of a network or of a tree model."""
     from certus.runs.tree_run import is_tree_run
 
     if is_tree_run(run.path):
         reason = "for the run of a tree model"
         cli.refuse_unused({"model": reason, "run_data": reason})
-        return TreeSubject(run.path, locking, allow_code)
+        return CertifiedTrees(run.path, locking, allow_code)
     cli.refuse_unused({"allow_code": "for a network: it is for tree models"})
-    return NetworkSubject(run.load(), locking)
+    return CertifiedNetwork(run.load(), locking)
 
 
-def stated_settings(subject: Subject, file: Path) -> CertifySettings:
+def stated_settings(certified: CertifiedRun, file: Path) -> CertifySettings:
     """Return the settings of a certificate.
 
     Raises ``ArgumentError`` if it is about other weights or data than the run, and ``VerificationError`` if
@@ -202,17 +202,17 @@ def stated_settings(subject: Subject, file: Path) -> CertifySettings:
     from certus.storage.files import CorruptFileError
 
     try:
-        other, settings = subject.differences(file)
+        other, settings = certified.differences(file)
     except (CorruptFileError, ContradictionError) as reason:
         raise VerificationError(f"{file} is not verified: {reason}") from None
     if other:
-        remedy = f"`certus certify {subject.path}` certifies it anew"
+        remedy = f"`certus certify {certified.path}` certifies it anew"
         raise ArgumentError(f"`RUN` must be what {file} is about; {other[0]}. {remedy}.")
     return settings
 
 
 def checked_certificate(
-    subject: Subject, file: Path
+    certified: CertifiedRun, file: Path
 ) -> tuple[Certificate | SmoothedCertificate, CertifySettings]:
     """Read a certificate about a run, which the kernel then proves again.
 
@@ -224,10 +224,10 @@ def checked_certificate(
     from certus.runs.verification import is_smoothed
     from certus.smoothing.certificate import SmoothedCertificate
 
-    settings = stated_settings(subject, file)
+    settings = stated_settings(certified, file)
     if is_smoothed(file):
         return SmoothedCertificate.load(file).verify(), settings
     certificate = Certificate.load(file)
     if certificate.no_proof is None:
-        certificate = with_checked(certificate, subject.verify(certificate, settings))
+        certificate = with_checked(certificate, certified.verify(certificate, settings))
     return certificate, settings

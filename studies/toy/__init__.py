@@ -1,0 +1,1 @@
+"""The synthetic rings (sec:toy): boundaries of ERM, FGM and WRM, and a certificate."""
