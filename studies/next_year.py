@@ -423,11 +423,7 @@ STUDY = Study(
     name="next-year",
     title="Will it hold next year?",
     labels=(),
-<<<<<<< HEAD
-    minutes={Scale.QUICK: 1, Scale.PAPER: 20},
-=======
-    minutes={Scale.QUICK: 1, Scale.FULL: 8},
->>>>>>> base
+    minutes={Scale.QUICK: 1, Scale.FULL: 20},
     parts=_parts,
     pictures=(
         Picture("next-year", "Errors of four models in four years, and their worst cases.", draw_years),
