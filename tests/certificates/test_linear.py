@@ -13,7 +13,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import linprog
-from sklearn.linear_model import LinearRegression
+from sklearn.linear_model import LinearRegression, LogisticRegression
 from torch import Tensor, nn
 
 import certus
@@ -21,7 +21,7 @@ from certus.certificates.certificate import Certificate
 from certus.certificates.linear import _LinearScore, _problem
 from certus.certificates.proposals import softplus_roots
 from certus.costs import Cost, Mahalanobis, Masked, SquaredL2, SquaredLp, SquaredSup, WeightedL2
-from certus.data import Samples
+from certus.data import EncodedColumn, RowEncoding, Samples
 from certus.errors import ArgumentError, UnreadableModelError, UnsupportedError
 from certus.kernel.graph import Graph, Node
 from certus.kernel.operators import Dense
@@ -428,3 +428,19 @@ def test_worst_cases_cost_no_more_than_rho_wherever_the_features_are(scale: floa
         assert cost <= Fraction(rho)
         assert loss >= Fraction(certificate.lower(rho))
         assert certificate.lower(rho) <= certificate.bound(rho)
+
+
+def test_a_table_with_categories_is_certified_over_its_rows() -> None:
+    """Each error costs one changed answer, which costs 1: a linear model included."""
+    inputs, labels = torch.eye(3).double().repeat(8, 1), torch.tensor([0, 1, 1]).repeat(8)
+    labels[0] = 1
+    model = LogisticRegression(C=100.0).fit(inputs.numpy(), labels.numpy())
+    column = EncodedColumn("answer", "category", (0, 1, 2))
+    encoding = RowEncoding((column,), torch.zeros(3).double(), torch.ones(3).double())
+    cost = WeightedL2(torch.full((3,), 0.5).double())
+    certificate = certus.certify(model, Samples(inputs, labels, encoding=encoding), rho=0.1, cost=cost)
+    assert certificate.over_rows
+    assert certificate.error_bound(0.1) == pytest.approx(1 / 24 + 0.1, rel=1e-6)
+    assert certificate.error_lower(0.1) == pytest.approx(1 / 24 + 0.1, rel=0.3)
+    everywhere = certus.certify(model, (inputs, labels), rho=0.1, cost=cost)
+    assert everywhere.error_bound(0.1) > 1 / 24 + 0.11  # type: ignore[operator]

@@ -243,8 +243,12 @@ def certify(
         model, data, criterion, cost, domain, encoding = _read_estimator(
             model, data, criterion, cost, domain, encoding
         )
+        table = data.encoding if isinstance(data, Samples) else None
         others = (label_cost, confidence, clip, gammas, class_weights, smoothness, encoding)
         plain = all(option is None for option in (*others, cache, deployment))
+        plain = plain and (
+            table is None or table.plain
+        )  # else its rows are bounded tighter than all of space
         if rho is not None and isinstance(domain, Unbounded) and plain:
             exact = certify_linear(
                 model, data, rho=rho, epsilon=epsilon, criterion=criterion, cost=cost, labels=labels
