@@ -277,3 +277,25 @@ def test_dual_bounds_of_profiles() -> None:
             bounds.dual([1.0], float64(weight))
         with pytest.raises(Refused):
             bounds.samples(float64(weight))
+
+
+@pytest.mark.parametrize(("discrete", "beyond"), [(True, 4.0), (False, 4.0 * 0.25)])
+def test_the_price_of_another_leaf(discrete: bool, beyond: float) -> None:
+    """Beyond 0.5 from 0, or from a missing value; a code that changes costs its whole price."""
+    ensemble = stumps([0.5], [1.0])
+    own = Prices(float64(4.0), float64(2.0), torch.tensor([discrete]))
+    leaves, every = ensemble.paths, whole(ensemble, 0.0, 0.0).partition.paths
+    for value, expected in ((0.0, [0.0, beyond]), (math.nan, [0.0, 2.0])):
+        costs = own.least(float64(value), leaves, torch.arange(2), torch.zeros(2).long(), every)
+        assert costs[0, ensemble.paths.low[:, 0].argsort()].tolist() == expected
+
+
+def test_the_cost_of_a_row_by_hand() -> None:
+    """4·(1/2)² for a number, 3 for a code, 5 for a value that goes missing, and nothing for what stays."""
+    points = float64(0.5, 2.0, math.nan, math.nan, 7.0)[None]
+    origins = float64(0.0, 1.0, 1.0, math.nan, 7.0)[None]
+    codes = torch.tensor([False, True, False, False, False])
+    for largest, expected in ((False, 1.0 + 3.0 + 5.0), (True, 5.0)):
+        own = Prices(float64(4.0, 3.0, 1.0, 1.0, 1.0), float64(9.0, 9.0, 5.0, 1.0, 1.0), codes, largest)
+        cost = float(own.value(points, origins))
+        assert expected <= cost <= expected * (1 + 1e-13)
