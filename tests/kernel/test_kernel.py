@@ -23,7 +23,7 @@ LOOPS = {
     "error_rates.py:population_rate": "over the groups of rows",
     "rules.py:_gap_rules": "over the balls around the samples",
     "deployment.py:deviation": "over the nodes",
-    "files.py:_accept_parts": "over the parts of an operator on moves",
+    "graph_files.py:_accept_parts": "over the parts of an operator on moves",
     "radial.py:_listed": "over parts of the listed combinations, to bound memory",
     "rows.py:cheapest_combinations": "over the columns",
     "rules.py:_over_rows": "over the fixed shares, and parts of the listed combinations",
