@@ -25,7 +25,15 @@ from certus.kernel.radial import Neighborhoods
 from certus.kernel.rounding import mean_down, mean_up
 from certus.kernel.rules import DualBounds, Proposal, Rule, dual_bounds, gamma_within
 
-DEFAULT_ASCENT = BarzilaiBorwein(tolerance=3e-5, max_gradients=16)
+
+class _LineSearch(BarzilaiBorwein):
+    """Secant strides that are taken back where f does not rise: closer to smooth maxima in few gradients."""
+
+    def _goes_on(self, objective: Objective) -> bool:
+        return False
+
+
+DEFAULT_ASCENT = _LineSearch(tolerance=3e-5, max_gradients=16)
 
 
 @dataclass(frozen=True, eq=False)
